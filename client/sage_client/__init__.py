@@ -1,0 +1,116 @@
+"""The Python client of Sage.
+
+    import sage_client
+
+    with sage_client.connect(token="sage_sk_…", user="maria") as client:
+        thread = client.conversations.create("Garden")
+        client.conversations.append(thread.id, [sage_client.NewItem.user("When do I sow beans?")])
+        for item in client.conversations.items(thread.id):
+            print(item.kind, item.text)
+
+`connect` gives a SageClient, `connect_async` an AsyncSageClient with the same methods to await; call the
+latter inside a running event loop. Every failed call raises a SageError.
+"""
+
+from sage_client._async.client import AsyncSageClient
+from sage_client._async.client import connect as connect_async
+from sage_client._sync.client import SageClient, connect
+from sage_client.errors import (
+    Aborted,
+    AlreadyExists,
+    Cancelled,
+    DataLoss,
+    DeadlineExceeded,
+    FailedPrecondition,
+    Failure,
+    FieldViolation,
+    Internal,
+    InvalidArgument,
+    NotFound,
+    OutOfRange,
+    PermissionDenied,
+    ResourceExhausted,
+    SageError,
+    Unauthenticated,
+    Unavailable,
+    Unimplemented,
+    Unknown,
+)
+from sage_client.models.admin import (
+    ApiKey,
+    ApiKeyRole,
+    CreatedApiKey,
+    Erasure,
+    Replica,
+    RootKeyRotation,
+    ServerInfo,
+    User,
+)
+from sage_client.models.conversations import BatchDeleted, Conversation, ConversationMemory, ConversationOrder
+from sage_client.models.items import AppendedItem, Item, ItemKind, ItemOrder, NewItem, ToolInvocation
+from sage_client.models.page import Page
+from sage_client.models.transfer import (
+    ExportChunk,
+    ExportDone,
+    ExportEvent,
+    ExportProgress,
+    ImportDone,
+    ImportProgress,
+)
+from sage_client.options import TlsOptions, Token
+from sage_client.retry import Repeat, RetryPolicy
+
+__all__ = [
+    "Aborted",
+    "AlreadyExists",
+    "ApiKey",
+    "ApiKeyRole",
+    "AppendedItem",
+    "AsyncSageClient",
+    "BatchDeleted",
+    "Cancelled",
+    "Conversation",
+    "ConversationMemory",
+    "ConversationOrder",
+    "CreatedApiKey",
+    "DataLoss",
+    "DeadlineExceeded",
+    "Erasure",
+    "ExportChunk",
+    "ExportDone",
+    "ExportEvent",
+    "ExportProgress",
+    "FailedPrecondition",
+    "Failure",
+    "FieldViolation",
+    "ImportDone",
+    "ImportProgress",
+    "Internal",
+    "InvalidArgument",
+    "Item",
+    "ItemKind",
+    "ItemOrder",
+    "NewItem",
+    "NotFound",
+    "OutOfRange",
+    "Page",
+    "PermissionDenied",
+    "Repeat",
+    "Replica",
+    "ResourceExhausted",
+    "RetryPolicy",
+    "RootKeyRotation",
+    "SageClient",
+    "SageError",
+    "ServerInfo",
+    "TlsOptions",
+    "Token",
+    "ToolInvocation",
+    "Unauthenticated",
+    "Unavailable",
+    "Unimplemented",
+    "Unknown",
+    "User",
+    "connect",
+    "connect_async",
+]

@@ -1,0 +1,111 @@
+"""Export and import of whole histories."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import TYPE_CHECKING
+
+from sage.v1 import conversation_service_pb2 as pb
+from sage_client._async.transport import AsyncTransport
+from sage_client._wire.transfer import export_event_from, import_done_from, import_progress_from
+from sage_client.errors import SageError, cut_short
+from sage_client.files import JsonlSource, Piece, WholeFile, pieces, source_size
+from sage_client.models.transfer import (
+    ExportChunk,
+    ExportDone,
+    ExportEvent,
+    ExportProgress,
+    ImportDone,
+    ImportProgress,
+)
+from sage_client.retry import Repeat
+
+if TYPE_CHECKING:
+    from sage.v1.conversation_service_pb2_grpc import ConversationServiceAsyncStub
+
+
+class AsyncTransfer:
+    """The part of `client.conversations` that moves whole histories as JSON Lines."""
+
+    def __init__(self, transport: AsyncTransport, stub: ConversationServiceAsyncStub) -> None:
+        self._transport = transport
+        self._stub = stub
+
+    async def export(
+        self, ids: Iterable[str] | None = None, *, show_deleted: bool = False
+    ) -> AsyncIterator[ExportEvent]:
+        """Export these conversations, or all: chunks, progress between them, and ExportDone at the end.
+
+        An iterator that ends without an error has given all of it.
+        """
+        request = pb.ExportConversationsRequest(conversation_ids=ids, show_deleted=show_deleted)
+        responses = self._transport.stream(self._stub.ExportConversations, request, repeat=Repeat.SAFE)
+        complete = False
+        async for response in responses:
+            event = export_event_from(response)
+            if event is not None:
+                complete = isinstance(event, ExportDone)
+                yield event
+        if not complete:
+            raise cut_short("export")
+
+    async def export_to(
+        self,
+        path: str | os.PathLike[str],
+        ids: Iterable[str] | None = None,
+        *,
+        show_deleted: bool = False,
+        on_progress: Callable[[ExportProgress], None] | None = None,
+    ) -> ExportDone:
+        """Export to a file, readable by its owner only. It appears, or is replaced, when it is complete."""
+        done = ExportDone(conversations=0, items=0)
+        with WholeFile(path) as file:
+            async for event in self.export(ids, show_deleted=show_deleted):
+                match event:
+                    case ExportChunk():
+                        file.write(event.jsonl)
+                    case ExportProgress():
+                        if on_progress is not None:
+                            on_progress(event)
+                    case ExportDone():
+                        done = event
+        return done
+
+    async def import_(
+        self, source: JsonlSource, *, on_progress: Callable[[ImportProgress], None] | None = None
+    ) -> ImportDone:
+        """Import JSON Lines: bytes, or the path of a file. A long source goes in several calls, in order.
+
+        What is there already is skipped, so an import that failed on the way can simply be repeated. A call
+        that was tried again counts as skipped what its first attempt had created.
+        """
+        done, bytes_done, total_bytes = ImportDone(), 0, source_size(source)
+        for piece in pieces(source):
+            try:
+                async for event in self._import(piece):
+                    if isinstance(event, ImportDone):
+                        done += event
+                    elif on_progress is not None:
+                        on_progress(import_progress_from(event, piece, bytes_done, total_bytes))
+            except SageError as error:
+                if piece.first_line > 1:
+                    # The server counts the lines of a call, and the caller those of the source.
+                    error.add_note(f"Line 1 of this call is line {piece.first_line} of the source.")
+                raise
+            bytes_done += len(piece.jsonl)
+        return done
+
+    async def _import(self, piece: Piece) -> AsyncIterator[pb.ImportProgress | ImportDone]:
+        request = pb.ImportConversationsRequest(jsonl=piece.jsonl)
+        responses = self._transport.stream(self._stub.ImportConversations, request, repeat=Repeat.SAFE)
+        complete = False
+        async for response in responses:
+            match response.WhichOneof("event"):
+                case "progress":
+                    yield response.progress
+                case "done":
+                    complete = True
+                    yield import_done_from(response.done)
+        if not complete:
+            raise cut_short("import")

@@ -1,0 +1,117 @@
+# Generated from client/sage_client/_async/admin.py by scripts/sync_client.py: do not edit.
+"""Administration: API keys, users, keys, the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from sage.v1 import admin_service_pb2 as pb
+from sage_client._sync.paging import every
+from sage_client._sync.transport import Transport
+from sage_client._wire.admin import api_key_from, erasure_from, server_info_from, user_from
+from sage_client._wire.enums import role_to
+from sage_client._wire.times import time_to
+from sage_client.models.admin import (
+    ApiKey,
+    ApiKeyRole,
+    CreatedApiKey,
+    Erasure,
+    RootKeyRotation,
+    ServerInfo,
+    User,
+)
+from sage_client.models.page import Page
+from sage_client.retry import Repeat
+
+if TYPE_CHECKING:
+    from sage.v1.admin_service_pb2_grpc import AdminServiceStub
+
+
+class Admin:
+    """`client.admin`: needs a key with the role ADMIN, or OPERATOR to name another tenant.
+
+    An empty `tenant` means the caller's.
+    """
+
+    def __init__(self, transport: Transport, stub: AdminServiceStub) -> None:
+        self._transport = transport
+        self._stub = stub
+
+    def create_api_key(
+        self,
+        name: str,
+        role: ApiKeyRole = ApiKeyRole.SERVICE,
+        *,
+        tenant: str = "",
+        expire_time: datetime | None = None,
+        request_id: str | None = None,
+    ) -> CreatedApiKey:
+        """Create an API key. Its secret is shown here and never again."""
+        request = pb.CreateApiKeyRequest(
+            name=name,
+            role=role_to(role),
+            tenant=tenant,
+            expire_time=time_to(expire_time),
+            request_id=request_id or str(uuid4()),
+        )
+        response = self._transport.unary(self._stub.CreateApiKey, request, repeat=Repeat.SAFE)
+        return CreatedApiKey(api_key_from(response.api_key), response.secret)
+
+    def list_api_keys(self, *, tenant: str = "", page_size: int = 0) -> Iterator[ApiKey]:
+        """All keys of a tenant, the newest first, revoked ones too."""
+        return every(partial(self.list_api_keys_page, tenant=tenant, page_size=page_size))
+
+    def list_api_keys_page(
+        self, *, page_token: str = "", tenant: str = "", page_size: int = 0
+    ) -> Page[ApiKey]:
+        """One page of keys."""
+        request = pb.ListApiKeysRequest(page_size=page_size, page_token=page_token, tenant=tenant)
+        response = self._transport.unary(self._stub.ListApiKeys, request, repeat=Repeat.SAFE)
+        return Page(tuple(api_key_from(message) for message in response.api_keys), response.next_page_token)
+
+    def revoke_api_key(self, api_key_id: str) -> ApiKey:
+        """Revoke a key on every replica. A key that is revoked already stays so."""
+        request = pb.RevokeApiKeyRequest(api_key_id=api_key_id)
+        response = self._transport.unary(self._stub.RevokeApiKey, request, repeat=Repeat.SAFE)
+        return api_key_from(response.api_key)
+
+    def get_user(self, external_id: str, *, tenant: str = "") -> User:
+        """Read a user. NotFound if the tenant has never seen this id, or it was erased."""
+        request = pb.GetUserRequest(external_id=external_id, tenant=tenant)
+        response = self._transport.unary(self._stub.GetUser, request, repeat=Repeat.SAFE)
+        return user_from(response.user)
+
+    def rotate_user_key(self, external_id: str, *, tenant: str = "") -> int:
+        """Give a user a new key. The version that new rows are sealed with from now on."""
+        request = pb.RotateUserKeyRequest(external_id=external_id, tenant=tenant)
+        # A repeat would rotate once more, and seal every row of the user again for nothing.
+        stub = self._stub.RotateUserKey
+        response = self._transport.unary(stub, request, repeat=Repeat.IF_REFUSED)
+        return response.key_version
+
+    def erase_user(self, external_id: str, *, tenant: str = "") -> Erasure:
+        """Erase a user for good: the key, every row, every cache.
+
+        An erasure that was cut short goes on when it is tried again; the counts are then of the rest.
+        """
+        request = pb.EraseUserRequest(external_id=external_id, tenant=tenant)
+        response = self._transport.unary(self._stub.EraseUser, request, repeat=Repeat.SAFE)
+        return erasure_from(response)
+
+    def rotate_root_key(self) -> RootKeyRotation:
+        """Make a new root key current and wrap every user's key with it. OPERATOR only."""
+        request = pb.RotateRootKeyRequest()
+        # The contract calls a repeat safe. It may leave one more root key behind, and finishes a rotation
+        # that was cut short.
+        response = self._transport.unary(self._stub.RotateRootKey, request, repeat=Repeat.SAFE)
+        return RootKeyRotation(response.root_key_id, response.rewrapped_keys)
+
+    def server_info(self) -> ServerInfo:
+        """What this server is and how it is set up."""
+        request = pb.GetServerInfoRequest()
+        response = self._transport.unary(self._stub.GetServerInfo, request, repeat=Repeat.SAFE)
+        return server_info_from(response)

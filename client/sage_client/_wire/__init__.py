@@ -1,0 +1,1 @@
+"""Between the client's own values and protobuf messages. Nothing else of the client reads messages."""

@@ -1,0 +1,70 @@
+"""From what gRPC raises to the client's own errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+import grpc
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+
+from sage_client.errors import Failure, FieldViolation, SageError, error_for
+
+_DOMAIN = "sage"
+_PREFIX = "ERROR_REASON_"
+_DETAILS = "grpc-status-details-bin"
+_REQUEST_ID = "x-request-id"
+
+
+def error_from(raised: grpc.RpcError) -> SageError:
+    """The error with all that the answer carries. Also for answers that did not come from Sage."""
+    trailing = _trailing(raised)
+    details = trailing.get(_DETAILS)
+    request_id = trailing.get(_REQUEST_ID)
+    return error_for(
+        failure_from(
+            raised.code(),
+            raised.details() or "",
+            details if isinstance(details, bytes) else b"",
+            request_id if isinstance(request_id, str) else None,
+        )
+    )
+
+
+def failure_from(code: grpc.StatusCode, message: str, details: bytes, request_id: str | None) -> Failure:
+    """Read a `google.rpc.Status`. Details that are missing, unknown or broken are left out."""
+    info = error_details_pb2.ErrorInfo()
+    bad_request = error_details_pb2.BadRequest()
+    retry = error_details_pb2.RetryInfo()
+    for packed in _status(details).details:
+        for wanted in (info, bad_request, retry):
+            packed.Unpack(wanted)
+    return Failure(
+        code=code,
+        message=message,
+        reason=info.reason.removeprefix(_PREFIX) if info.domain == _DOMAIN else None,
+        metadata=dict(info.metadata) if info.domain == _DOMAIN else {},
+        field_violations=tuple(
+            FieldViolation(violation.field, violation.description)
+            for violation in bad_request.field_violations
+        ),
+        retry_after=retry.retry_delay.ToTimedelta().total_seconds()
+        if retry.HasField("retry_delay")
+        else None,
+        request_id=request_id,
+    )
+
+
+def _status(details: bytes) -> status_pb2.Status:
+    try:
+        return status_pb2.Status.FromString(details)
+    except DecodeError:
+        # A proxy on the way may have written anything. The status code still holds.
+        return status_pb2.Status()
+
+
+def _trailing(raised: grpc.RpcError) -> dict[str, str | bytes]:
+    # The stubs know neither that both clients' metadata are pairs, nor that there may be none.
+    pairs = cast("Iterable[tuple[str, str | bytes]] | None", raised.trailing_metadata())
+    return dict(pairs or ())

@@ -1,0 +1,23 @@
+"""Times."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+
+def time_from(message: Timestamp) -> datetime:
+    """A time in UTC. Read it only where the contract always sets it."""
+    return message.ToDatetime(tzinfo=UTC)
+
+
+def time_to(value: datetime | None) -> Timestamp | None:
+    """A time as the contract carries it. A time without a zone is refused: it could mean any."""
+    if value is None:
+        return None
+    if value.tzinfo is None:
+        raise ValueError("a time needs a time zone, for example datetime.now(UTC)")
+    message = Timestamp()
+    message.FromDatetime(value)
+    return message

@@ -1,0 +1,99 @@
+"""Which failures are tried again, after how long, and until when. No I/O here: both clients share it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from sage_client.errors import ResourceExhausted, SageError, Unavailable
+
+# The server's own limits, which turn a call away before it begins. A model's limit may come in its middle.
+_REFUSED = frozenset({"RATE_LIMITED", "OVERLOADED"})
+
+
+class Repeat(Enum):
+    """What happens if a call is carried out twice: it decides which failures may be tried again."""
+
+    SAFE = auto()
+    """The second time changes nothing: reads, creations with a request id, writes of a given state."""
+
+    IF_REFUSED = auto()
+    """The second time fails or does something more, so try again only if the first surely did nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and how patiently. The waits grow by `multiplier` and are spread from zero up (full jitter).
+
+    ABORTED is never tried again: somebody else changed the resource, and only the caller can say what that
+    means. `max_attempts=1` turns retries off.
+    """
+
+    max_attempts: int = 5
+    initial_backoff: float = 0.2
+    max_backoff: float = 5.0
+    multiplier: float = 2.0
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1 or self.initial_backoff < 0 or self.multiplier < 1:
+            raise ValueError(
+                "max_attempts and multiplier are at least 1, and initial_backoff is not negative"
+            )
+
+    def backoff(self, attempt: int) -> float:
+        """The longest wait after this attempt, counted from 1, unless the server asks for more."""
+        return min(self.max_backoff, self.initial_backoff * self.multiplier ** (attempt - 1))
+
+    def allows(self, error: SageError, repeat: Repeat) -> bool:
+        """True if a call that failed so may be sent again."""
+        match error:
+            case ResourceExhausted():
+                # Without RetryInfo the request is too large, and will be next time.
+                return error.retry_after is not None and (repeat is Repeat.SAFE or error.reason in _REFUSED)
+            case Unavailable():
+                # The connection or the database went away, perhaps after the work was done.
+                return repeat is Repeat.SAFE
+            case _:
+                return False
+
+
+DEFAULT_RETRY = RetryPolicy()
+
+
+class Attempts:
+    """The attempts of one logical call. They share one deadline, which starts now."""
+
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        repeat: Repeat,
+        timeout: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._policy = policy
+        self._repeat = repeat
+        self._clock = clock
+        self._jitter = jitter
+        self._deadline = clock() + timeout
+        self._failed = 0
+
+    def remaining(self) -> float:
+        """Seconds that the next attempt may take. Not negative."""
+        return max(0.0, self._deadline - self._clock())
+
+    def wait_after(self, error: SageError) -> float | None:
+        """Seconds to wait before the next attempt, or None if this failure is final.
+
+        A wait that the deadline does not allow for is final at once: the caller learns what went wrong
+        and not only that time was up.
+        """
+        self._failed += 1
+        if self._failed >= self._policy.max_attempts or not self._policy.allows(error, self._repeat):
+            return None
+        wait = (error.retry_after or 0.0) + self._jitter() * self._policy.backoff(self._failed)
+        return wait if wait < self.remaining() else None

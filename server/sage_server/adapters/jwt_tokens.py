@@ -1,0 +1,65 @@
+"""JWTs, verified with PyJWT."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jwt
+
+from sage_server.domain.credentials import unauthenticated
+from sage_server.ports.credentials import VerifiedToken
+
+
+@dataclass(frozen=True)
+class JwtOptions:
+    """What a token must be. Everything is pinned: a token never chooses how it is checked."""
+
+    algorithm: str
+    issuer: str
+    audience: str
+    key_file: Path | None
+    jwks_url: str | None
+    tenant_claim: str | None
+    default_tenant: str
+
+
+class JwtVerifier:
+    """Implements TokenVerifier."""
+
+    def __init__(self, options: JwtOptions) -> None:
+        self._options = options
+        self._key = None if options.key_file is None else options.key_file.read_text().strip()
+        self._jwks = None if options.jwks_url is None else jwt.PyJWKClient(options.jwks_url, timeout=5)
+
+    async def verify(self, token: str) -> VerifiedToken:
+        """Check everything; say only that it failed."""
+        try:
+            claims = jwt.decode(
+                token,
+                await self._verification_key(token),
+                algorithms=[self._options.algorithm],
+                issuer=self._options.issuer,
+                audience=self._options.audience,
+                options={"require": ["exp", "sub", "iss", "aud"]},
+            )
+        except jwt.ExpiredSignatureError:
+            raise unauthenticated("expired") from None
+        except jwt.PyJWTError:
+            raise unauthenticated("invalid") from None
+        return self._verified(claims)
+
+    def _verified(self, claims: dict[str, Any]) -> VerifiedToken:
+        claim = self._options.tenant_claim
+        tenant = self._options.default_tenant if claim is None else claims.get(claim)
+        if not isinstance(tenant, str) or not tenant:
+            raise unauthenticated("invalid")
+        return VerifiedToken(tenant, str(claims["sub"]), datetime.fromtimestamp(claims["exp"], UTC))
+
+    async def _verification_key(self, token: str) -> Any:
+        if self._jwks is None:
+            return self._key
+        return (await asyncio.to_thread(self._jwks.get_signing_key_from_jwt, token)).key

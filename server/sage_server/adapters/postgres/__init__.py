@@ -1,0 +1,1 @@
+"""Stores on Postgres. SQLAlchemy Core writes the statements, asyncpg runs them."""

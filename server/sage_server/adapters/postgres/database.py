@@ -1,0 +1,188 @@
+"""Connections: one pool, statements compiled once, and errors that callers understand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+import asyncpg
+from sqlalchemy import Select
+from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
+from sqlalchemy.sql import ClauseElement
+
+from sage_server.domain.errors import database_unavailable, overloaded
+
+Record: TypeAlias = asyncpg.Record
+_DIALECT = asyncpg_dialect()  # type: ignore[no-untyped-call]
+
+Connection: TypeAlias = asyncpg.pool.PoolConnectionProxy
+T = TypeVar("T")
+
+_CONNECTION_ERRORS = (
+    OSError,  # TimeoutError of a statement among them
+    asyncpg.PostgresConnectionError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.InterfaceError,
+)
+
+
+class Statement:
+    """A Core statement, compiled once to the SQL that asyncpg takes.
+
+    Core writes and checks the SQL; running it through Core's own execution would cost two to three
+    times as much as asyncpg's.
+    """
+
+    def __init__(self, core: ClauseElement) -> None:
+        compiled = core.compile(dialect=_DIALECT)
+        self.sql = str(compiled)
+        self._names: Sequence[str] = compiled.positiontup or ()  # type: ignore[attr-defined]
+        self._constants = {name: value for name, value in compiled.params.items() if value is not None}
+        self.repeatable = isinstance(core, Select) and "INSERT" not in self.sql and "UPDATE" not in self.sql
+
+    def arguments(self, values: dict[str, Any]) -> list[Any]:
+        """The values in the order of the SQL's parameters."""
+        constants = self._constants
+        return [values[name] if name in values else constants[name] for name in self._names]
+
+
+@dataclass(frozen=True)
+class PoolOptions:
+    """Size and patience of the connection pool."""
+
+    min_size: int
+    max_size: int
+    acquire_timeout: float
+    statement_timeout: float
+
+
+class Transaction:
+    """Statements that commit together."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    async def fetch(self, statement: Statement, **values: Any) -> list[Record]:
+        """All rows."""
+        return await self._connection.fetch(statement.sql, *statement.arguments(values))
+
+    async def fetchrow(self, statement: Statement, **values: Any) -> Record | None:
+        """The first row."""
+        return await self._connection.fetchrow(statement.sql, *statement.arguments(values))
+
+    async def execute(self, statement: Statement, **values: Any) -> int:
+        """How many rows the statement changed."""
+        status = await self._connection.execute(statement.sql, *statement.arguments(values))
+        return int(status.rpartition(" ")[2])
+
+
+class Database:
+    """The pool. A statement on its own is its own transaction."""
+
+    def __init__(self, pool: asyncpg.Pool, options: PoolOptions) -> None:
+        self._pool = pool
+        self._options = options
+
+    @classmethod
+    async def open(cls, dsn: str, options: PoolOptions) -> Database:
+        """Connect, or raise DATABASE_UNAVAILABLE."""
+        try:
+            pool = await asyncpg.create_pool(
+                dsn,
+                min_size=options.min_size,
+                max_size=options.max_size,
+                timeout=options.acquire_timeout,
+                command_timeout=options.statement_timeout,
+                # No session state is ever set, so there is none to reset: saves a round trip a use.
+                reset=_keep,
+                server_settings={"application_name": "sage"},
+            )
+        except _CONNECTION_ERRORS as error:
+            raise database_unavailable() from error
+        return cls(pool, options)
+
+    async def close(self) -> None:
+        """Close every connection; those in use have ten seconds."""
+        try:
+            await asyncio.wait_for(self._pool.close(), 10)
+        except TimeoutError:
+            self._pool.terminate()
+
+    async def fetch(self, statement: Statement, **values: Any) -> list[Record]:
+        """All rows."""
+        sql, arguments = statement.sql, statement.arguments(values)
+        return await self._run(lambda c: c.fetch(sql, *arguments), repeatable=statement.repeatable)
+
+    async def fetchrow(self, statement: Statement, **values: Any) -> Record | None:
+        """The first row."""
+        sql, arguments = statement.sql, statement.arguments(values)
+        return await self._run(lambda c: c.fetchrow(sql, *arguments), repeatable=statement.repeatable)
+
+    async def execute(self, statement: Statement, **values: Any) -> int:
+        """How many rows the statement changed."""
+        return await self._run(lambda c: Transaction(c).execute(statement, **values), repeatable=False)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """Several statements that commit together, or not at all."""
+        connection = await self._acquire()
+        try:
+            async with connection.transaction():
+                yield Transaction(connection)
+        except _CONNECTION_ERRORS as error:
+            raise _translated(error) from error
+        finally:
+            await self._release(connection)
+
+    @asynccontextmanager
+    async def raw(self) -> AsyncIterator[Connection]:
+        """A bare connection, for what is no statement: COPY, LISTEN, advisory locks."""
+        connection = await self._acquire()
+        try:
+            yield connection
+        except _CONNECTION_ERRORS as error:
+            raise _translated(error) from error
+        finally:
+            await self._release(connection)
+
+    async def _run(self, operation: Callable[[Connection], Awaitable[T]], *, repeatable: bool) -> T:
+        """Run one statement. A read whose connection was lost, as after a restart of the database, is
+        repeated once on another."""
+        connection = await self._acquire()
+        try:
+            return await operation(connection)
+        except _CONNECTION_ERRORS as error:
+            failure = _translated(error)
+            if not (repeatable and failure is not error and connection.is_closed()):
+                raise failure from error
+        finally:
+            await self._release(connection)
+        return await self._run(operation, repeatable=False)
+
+    async def _acquire(self) -> Connection:
+        try:
+            return await self._pool.acquire(timeout=self._options.acquire_timeout)
+        except TimeoutError as error:
+            raise overloaded("No database connection was free in time.") from error
+        except _CONNECTION_ERRORS as error:
+            raise _translated(error) from error
+
+    async def _release(self, connection: Connection) -> None:
+        # An interrupted release must still give the connection back.
+        await self._pool.release(connection, timeout=self._options.acquire_timeout)
+
+
+def _translated(error: Exception) -> Exception:
+    """What a failure of the connection, and not of the statement, means to a caller."""
+    if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
+        return error  # a value that does not fit its parameter: a bug, not an outage
+    return database_unavailable()
+
+
+async def _keep(_connection: object) -> None:
+    """Nothing to reset."""

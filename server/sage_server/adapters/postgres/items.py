@@ -1,0 +1,407 @@
+"""The items of threads on Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from uuid import UUID
+
+import asyncpg
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    DateTime,
+    SmallInteger,
+    Uuid,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    select,
+    true,
+    update,
+)
+from sqlalchemy.sql.dml import Insert
+from sqlalchemy.sql.selectable import CTE, FromClause
+
+from sage_server.adapters.postgres import replays
+from sage_server.adapters.postgres.conversation_rows import (
+    CONVERSATION_COLUMNS,
+    ITEM_COLUMNS,
+    answered_conversation,
+    conversation_answer,
+    new_items,
+    opened_conversation,
+    opened_item,
+    sealed_items,
+)
+from sage_server.adapters.postgres.conversations import INSERT_CONVERSATION, conversation_values
+from sage_server.adapters.postgres.database import Database, Statement, Transaction
+from sage_server.adapters.postgres.schema import IS_THREAD, conversations, items, requests
+from sage_server.adapters.postgres.sealed_rows import cipher_for, write_sealed
+from sage_server.domain.conversations import (
+    AppendedItem,
+    Conversation,
+    DraftItem,
+    Fork,
+    Item,
+    ItemFilter,
+    conversation_deleted,
+)
+from sage_server.domain.errors import SageError, not_found
+from sage_server.domain.idempotency import Once
+from sage_server.domain.ids import new_id
+from sage_server.domain.paging import Page
+from sage_server.ports.clock import Clock
+from sage_server.ports.keys import KeyRing, UserCipher
+
+_BATCH = 500
+_END = 2**63 - 1
+_c = conversations.c
+_i = items.c
+_THREAD = (_c.user_id == bindparam("user_id")) & (_c.id == bindparam("conversation_id")) & IS_THREAD
+_ITEMS = (_i.user_id == bindparam("user_id")) & (_i.conversation_id == bindparam("conversation_id"))
+
+
+def _grown(*, live: bool) -> CTE:
+    """Make room at the end of a thread: the row's lock, held until commit, lines writers up, so
+    positions have no gaps and counts are right."""
+    count = bindparam("count", type_=BigInteger())
+    return (
+        update(conversations)
+        .where(_THREAD, *([_c.deleted_at.is_(None)] if live else []))
+        .values(
+            last_seq=_c.last_seq + count,
+            message_count=_c.message_count + count,
+            total_tokens=_c.total_tokens + bindparam("tokens", type_=BigInteger()),
+            last_item_at=bindparam("at", type_=DateTime(timezone=True)),
+            active_at=func.greatest(_c.active_at, bindparam("at", type_=DateTime(timezone=True))),
+        )
+        .returning((_c.last_seq - count).label("base"))
+        .cte("grown")
+    )
+
+
+def _inserted(base: FromClause) -> Insert:
+    new = new_items()
+    given = ("id", "kind", "author_enc", "content_enc", "tool_enc", "token_count", "hidden", "created_at")
+    rows = select(
+        bindparam("user_id", type_=Uuid()),
+        bindparam("conversation_id", type_=Uuid()),
+        base.c.base + new.c.n,
+        bindparam("key_version", type_=_i.key_version.type),
+        *(new.c[name] for name in given),
+    ).select_from(base.join(new, true()))
+    return insert(items).from_select(
+        ["user_id", "conversation_id", "seq", "key_version", *given], rows, include_defaults=False
+    )
+
+
+def _append(*, once: bool) -> Statement:
+    """One statement, and so one round trip and one transaction, for everything that an append does."""
+    grown = _grown(live=True)
+    statement = select(grown.c.base).add_cte(_inserted(grown).cte("inserted"))
+    if once:
+        kept = select(*replays.VALUES.values(), grown.c.base)
+        columns = [*replays.VALUES, "ordinal"]
+        statement = statement.add_cte(insert(requests).from_select(columns, kept).cte("kept"))
+    return Statement(statement)
+
+
+_APPEND = {once: _append(once=once) for once in (False, True)}
+_restored = _grown(live=False)
+_RESTORE = Statement(select(_restored.c.base).add_cte(_inserted(_restored).cte("inserted")))
+_STATE = Statement(select(_c.deleted_at).where(_THREAD))
+_EXISTING = Statement(
+    select(_i.id).where(
+        _i.user_id == bindparam("user_id"), _i.id == func.any(bindparam("ids", type_=ARRAY(Uuid())))
+    )
+)
+
+
+def _page(*, newest_first: bool) -> Statement:
+    position = bindparam("after", type_=BigInteger())
+    kinds = bindparam("kinds", type_=ARRAY(SmallInteger()))
+    shown = (bindparam("show_hidden") | ~_i.hidden) & (
+        (func.cardinality(kinds) == 0) | (_i.kind == func.any(kinds))
+    )
+    return Statement(
+        select(*ITEM_COLUMNS)
+        .where(_ITEMS, _i.seq < position if newest_first else _i.seq > position, shown)
+        .order_by(_i.seq.desc() if newest_first else _i.seq)
+        .limit(bindparam("limit"))
+    )
+
+
+_PAGE = {newest_first: _page(newest_first=newest_first) for newest_first in (False, True)}
+_removed = delete(items).where(_ITEMS, _i.id == bindparam("item_id")).returning(_i.token_count).cte("removed")
+_DELETE = Statement(
+    update(conversations)
+    .where(_THREAD, exists(select(_removed.c.token_count)))
+    .values(
+        message_count=_c.message_count - 1,
+        total_tokens=_c.total_tokens - select(_removed.c.token_count).scalar_subquery(),
+    )
+)
+_FORK_SOURCE = Statement(select(*CONVERSATION_COLUMNS, _c.last_seq).where(_THREAD).with_for_update(read=True))
+_FORK_INSERT = Statement(INSERT_CONVERSATION)
+_FORK_COPY = Statement(
+    _inserted(select(bindparam("base", type_=BigInteger()).label("base")).subquery("start"))
+)
+_FORK_COUNT = Statement(
+    update(conversations)
+    .where(_THREAD)
+    .values(
+        last_seq=bindparam("count"),
+        message_count=bindparam("count"),
+        total_tokens=bindparam("tokens"),
+        last_item_at=bindparam("at"),
+    )
+)
+
+
+class PostgresItemStore:
+    """Implements ItemStore."""
+
+    def __init__(self, database: Database, keys: KeyRing, clock: Clock) -> None:
+        self._database = database
+        self._keys = keys
+        self._clock = clock
+
+    async def append(
+        self, user_id: UUID, conversation_id: UUID, items: Sequence[DraftItem], once: Once | None
+    ) -> Sequence[AppendedItem]:
+        """One statement. Its positions are not known before it runs, so a kept answer holds them apart."""
+
+        async def write(cipher: UserCipher) -> asyncpg.Record | None:
+            kept = {}
+            if once is not None:
+                answer = [(str(i.id), i.token_count, i.created_at.isoformat()) for i in items]
+                kept = replays.values(cipher, user_id, once, answer, self._clock.now())
+            return await self._database.fetchrow(
+                _APPEND[once is not None],
+                **_growth(items),
+                **sealed_items(cipher, items),
+                **kept | {"user_id": user_id, "key_version": cipher.key_version},
+                conversation_id=conversation_id,
+            )
+
+        try:
+            row = await write_sealed(self._keys, user_id, write)
+        except asyncpg.UniqueViolationError as error:
+            if once is None or not replays.is_repeat(error):
+                raise
+            first = await replays.replayed(self._database, self._keys, user_id, once)
+            return _answered(first)
+        if row is None:
+            raise await self._refusal(user_id, conversation_id)
+        return [
+            AppendedItem(item.id, row["base"] + n, item.token_count, item.created_at)
+            for n, item in enumerate(items, 1)
+        ]
+
+    async def list(
+        self, user_id: UUID, conversation_id: UUID, which: ItemFilter, size: int, after: int | None
+    ) -> Page[Item, int]:
+        """A stretch of the index by position."""
+        start = after if after is not None else _END if which.newest_first else 0
+        rows = await self._database.fetch(
+            _PAGE[which.newest_first],
+            user_id=user_id,
+            conversation_id=conversation_id,
+            after=start,
+            kinds=list(which.kinds),
+            show_hidden=which.show_hidden,
+            limit=size + 1,
+        )
+        if not rows:
+            await self._require(user_id, conversation_id)
+        cipher = await cipher_for(self._keys, user_id, rows)
+        page = [opened_item(cipher, row) for row in rows[:size]]
+        return Page(page, page[-1].seq if len(rows) > size else None)
+
+    async def delete(self, user_id: UUID, conversation_id: UUID, item_id: UUID) -> None:
+        """One statement: the item and the counts."""
+        deleted = await self._database.execute(
+            _DELETE, user_id=user_id, conversation_id=conversation_id, item_id=item_id
+        )
+        if not deleted:
+            await self._require(user_id, conversation_id)
+            raise not_found("item")
+
+    async def fork(self, user_id: UUID, fork: Fork, once: Once | None) -> Conversation:
+        """Every item is opened and sealed again for its new row, batch by batch in one transaction."""
+
+        async def write(cipher: UserCipher) -> Conversation:
+            async with self._database.transaction() as transaction:
+                copy = await self._start_fork(transaction, user_id, fork, cipher)
+                copy = await self._copy_items(transaction, user_id, fork, copy, cipher)
+                if once is not None:
+                    answer = conversation_answer(copy)
+                    kept = replays.values(cipher, user_id, once, answer, fork.created_at)
+                    await transaction.execute(replays.INSERT, **kept)
+                return copy
+
+        try:
+            return await write_sealed(self._keys, user_id, write)
+        except asyncpg.UniqueViolationError as error:
+            if once is None or not replays.is_repeat(error):
+                raise
+            first = await replays.replayed(self._database, self._keys, user_id, once)
+            return answered_conversation(first.answer)
+
+    async def stream(self, user_id: UUID, conversation_id: UUID) -> AsyncIterator[Sequence[Item]]:
+        """Page after page."""
+        everything = ItemFilter(show_hidden=True)
+        after: int | None = 0
+        while after is not None:
+            page = await self.list(user_id, conversation_id, everything, _BATCH, after)
+            if page.rows:
+                yield page.rows
+            after = page.next
+
+    async def restore(self, user_id: UUID, conversation_id: UUID, items: Sequence[DraftItem]) -> int:
+        """Append what is not there, to a deleted conversation too; another import may do so at once."""
+        given = {item.id: item for item in items}
+        while True:
+            rows = await self._database.fetch(_EXISTING, user_id=user_id, ids=list(given))
+            known = {row["id"] for row in rows}
+            missing = [item for item in given.values() if item.id not in known]
+            if not missing:
+                return 0
+
+            async def write(
+                cipher: UserCipher, missing: Sequence[DraftItem] = missing
+            ) -> asyncpg.Record | None:
+                return await self._database.fetchrow(
+                    _RESTORE,
+                    user_id=user_id,
+                    conversation_id=conversation_id,
+                    key_version=cipher.key_version,
+                    **_growth(missing),
+                    **sealed_items(cipher, missing),
+                )
+
+            try:
+                row = await write_sealed(self._keys, user_id, write)
+            except asyncpg.UniqueViolationError:
+                continue
+            if row is None:
+                raise not_found("conversation")
+            return len(missing)
+
+    async def _start_fork(
+        self, transaction: Transaction, user_id: UUID, fork: Fork, cipher: UserCipher
+    ) -> Conversation:
+        row = await transaction.fetchrow(_FORK_SOURCE, user_id=user_id, conversation_id=fork.source_id)
+        if row is None:
+            raise not_found("conversation")
+        opener = await cipher_for(self._keys, user_id, [row])
+        source = opened_conversation(opener, row)
+        if source.deleted_at is not None:
+            raise conversation_deleted()
+        copy = Conversation(
+            id=fork.new_id,
+            title=source.title if fork.title is None else fork.title,
+            metadata=source.metadata,
+            private=source.private,
+            memory=source.memory,
+            created_at=fork.created_at,
+            updated_at=fork.created_at,
+        )
+        await transaction.execute(_FORK_INSERT, **conversation_values(cipher, user_id, copy))
+        return copy
+
+    async def _copy_items(
+        self,
+        transaction: Transaction,
+        user_id: UUID,
+        fork: Fork,
+        copy: Conversation,
+        cipher: UserCipher,
+    ) -> Conversation:
+        last = _END if fork.up_to_seq is None else fork.up_to_seq
+        after = 0
+        while True:
+            rows = await transaction.fetch(
+                _PAGE[False],
+                user_id=user_id,
+                conversation_id=fork.source_id,
+                after=after,
+                kinds=[],
+                show_hidden=True,
+                limit=_BATCH,
+            )
+            opener = await cipher_for(self._keys, user_id, rows)
+            batch = [item for item in (opened_item(opener, row) for row in rows) if item.seq <= last]
+            if batch:
+                drafts = [_draft(item) for item in batch]
+                await transaction.execute(
+                    _FORK_COPY,
+                    user_id=user_id,
+                    conversation_id=copy.id,
+                    base=copy.message_count,
+                    key_version=cipher.key_version,
+                    **sealed_items(cipher, drafts),
+                )
+                copy = replace(
+                    copy,
+                    message_count=copy.message_count + len(batch),
+                    total_tokens=copy.total_tokens + sum(item.token_count for item in batch),
+                    last_item_at=batch[-1].created_at,
+                )
+            if len(batch) < _BATCH:
+                break
+            after = batch[-1].seq
+        await transaction.execute(
+            _FORK_COUNT,
+            user_id=user_id,
+            conversation_id=copy.id,
+            count=copy.message_count,
+            tokens=copy.total_tokens,
+            at=copy.last_item_at,
+        )
+        return copy
+
+    async def _require(self, user_id: UUID, conversation_id: UUID) -> asyncpg.Record:
+        row = await self._database.fetchrow(_STATE, user_id=user_id, conversation_id=conversation_id)
+        if row is None:
+            raise not_found("conversation")
+        return row
+
+    async def _refusal(self, user_id: UUID, conversation_id: UUID) -> SageError:
+        """Why an append found no live conversation."""
+        await self._require(user_id, conversation_id)
+        return conversation_deleted()
+
+
+def _growth(items: Sequence[DraftItem]) -> dict[str, object]:
+    return {
+        "count": len(items),
+        "tokens": sum(item.token_count for item in items),
+        "at": items[-1].created_at,
+    }
+
+
+def _draft(item: Item) -> DraftItem:
+    """A copy of an item, to be stored under an id of its own."""
+    return DraftItem(
+        id=new_id(item.created_at),
+        kind=item.kind,
+        text=item.text,
+        author=item.author,
+        token_count=item.token_count,
+        created_at=item.created_at,
+        hidden=item.hidden,
+        tool=item.tool,
+    )
+
+
+def _answered(first: replays.Replay) -> list[AppendedItem]:
+    assert first.ordinal is not None
+    return [
+        AppendedItem(UUID(item_id), first.ordinal + n, token_count, datetime.fromisoformat(created_at))
+        for n, (item_id, token_count, created_at) in enumerate(first.answer, 1)
+    ]

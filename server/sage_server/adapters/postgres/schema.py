@@ -1,0 +1,230 @@
+"""The tables.
+
+Rules that hold for every table of a user's data, so that later ones get them for free:
+- `user_id` comes first in the primary key, and foreign keys stay within the user (the schema shards).
+- A column whose name ends in `_enc` is sealed and says for which purpose. A row is sealed whole, with one
+  key version, which it names; a foreign key holds that version, so a key cannot go while a row needs it,
+  and a writer with a key that is gone cannot write.
+- Erasure and key rotation find their work in this metadata.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    literal_column,
+    text,
+)
+
+from sage_server.domain.conversations import ConversationKind
+from sage_server.ports.keys import Cell, Purpose
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(referred_table_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    }
+)
+
+
+def _time(name: str, *, nullable: bool = False) -> Column[object]:
+    return Column(name, DateTime(timezone=True), nullable=nullable)
+
+
+def _sealed(name: str, purpose: Purpose = Purpose.CONTENT, *, nullable: bool = False) -> Column[object]:
+    return Column(name, LargeBinary, nullable=nullable, info={"purpose": purpose})
+
+
+def _key_version() -> tuple[Column[object], ForeignKeyConstraint]:
+    return (
+        Column("key_version", Integer, nullable=False),
+        ForeignKeyConstraint(["user_id", "key_version"], ["user_keys.user_id", "user_keys.key_version"]),
+    )
+
+
+def cell(column: Column[object]) -> Cell:
+    """The place that a sealed column is."""
+    return Cell(column.table.name, column.name, column.info["purpose"])
+
+
+users = Table(
+    "users",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("external_id", Text),  # NULL once erased, so that the same person can start afresh
+    _time("created_at"),
+    _time("erased_at", nullable=True),
+    UniqueConstraint("tenant", "external_id"),
+)
+
+user_keys = Table(
+    "user_keys",
+    metadata,
+    Column("user_id", Uuid, ForeignKey(users.c.id), nullable=False),
+    Column("key_version", Integer, nullable=False),
+    Column("root_key_id", Text, nullable=False),
+    Column("wrapped_key", LargeBinary),  # NULL once destroyed; the row stays until no other needs it
+    _time("created_at"),
+    PrimaryKeyConstraint("user_id", "key_version"),
+    Index(None, "root_key_id"),
+)
+
+heads = Table(
+    "heads",
+    metadata,
+    Column("user_id", Uuid, ForeignKey(users.c.id), primary_key=True),
+    Column("last_event", BigInteger, nullable=False, server_default=text("0")),
+    Column("memory_revision", BigInteger, nullable=False, server_default=text("0")),
+)
+
+conversations = Table(
+    "conversations",
+    metadata,
+    Column("user_id", Uuid, nullable=False),
+    Column("id", Uuid, nullable=False),
+    Column("kind", SmallInteger, nullable=False),
+    _sealed("title_enc"),
+    _sealed("metadata_enc"),
+    Column("private", Boolean, nullable=False),
+    Column("memory", SmallInteger, nullable=False),
+    Column("last_seq", BigInteger, nullable=False, server_default=text("0")),
+    Column("message_count", BigInteger, nullable=False, server_default=text("0")),
+    Column("total_tokens", BigInteger, nullable=False, server_default=text("0")),
+    _time("last_item_at", nullable=True),
+    _time("active_at"),
+    _time("created_at"),
+    _time("updated_at"),
+    _time("deleted_at", nullable=True),
+    Column("version", BigInteger, nullable=False, server_default=text("1")),
+    *_key_version(),
+    PrimaryKeyConstraint("user_id", "id"),
+)
+
+# A literal, not a parameter: only so can the planner match the partial indexes in a prepared statement.
+IS_THREAD = conversations.c.kind == literal_column(str(int(ConversationKind.THREAD)))
+_LIVE = IS_THREAD & conversations.c.deleted_at.is_(None)
+_DELETED = IS_THREAD & conversations.c.deleted_at.is_not(None)
+for _name, _where in (("live", _LIVE), ("deleted", _DELETED)):
+    for _order in ("created_at", "active_at"):
+        Index(
+            f"ix_conversations_{_name}_{_order}",
+            conversations.c.user_id,
+            conversations.c[_order],
+            conversations.c.id,
+            postgresql_where=_where,
+        )
+Index("ix_conversations_deleted_at", conversations.c.deleted_at, postgresql_where=_DELETED)
+
+items = Table(
+    "items",
+    metadata,
+    Column("user_id", Uuid, nullable=False),
+    Column("id", Uuid, nullable=False),
+    Column("conversation_id", Uuid, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("kind", SmallInteger, nullable=False),
+    _sealed("author_enc", nullable=True),
+    _sealed("content_enc"),
+    _sealed("tool_enc", nullable=True),
+    Column("token_count", Integer, nullable=False),
+    Column("turn_id", Uuid),
+    Column("step", Integer, nullable=False, server_default=text("0")),
+    Column("agent_id", Uuid),
+    Column("hidden", Boolean, nullable=False),
+    _time("created_at"),
+    *_key_version(),
+    PrimaryKeyConstraint("user_id", "id"),
+    UniqueConstraint("user_id", "conversation_id", "seq"),
+    ForeignKeyConstraint(
+        ["user_id", "conversation_id"], ["conversations.user_id", "conversations.id"], ondelete="CASCADE"
+    ),
+)
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("user_id", Uuid, nullable=False),
+    Column("id", Uuid, nullable=False),
+    _sealed("response_enc"),
+    Column("ordinal", BigInteger),  # a number in the answer that the statement itself handed out
+    _time("expires_at"),
+    *_key_version(),
+    PrimaryKeyConstraint("user_id", "id"),
+    Index(None, "expires_at"),
+)
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("user_id", Uuid, nullable=False),  # the installation's: API keys belong to no user
+    Column("id", Uuid, nullable=False),
+    Column("tenant", Text, nullable=False),
+    _sealed("name_enc"),
+    Column("role", SmallInteger, nullable=False),
+    Column("prefix", Text, nullable=False),
+    Column("secret_hash", LargeBinary, nullable=False, unique=True),
+    _time("created_at"),
+    _time("expires_at", nullable=True),
+    _time("revoked_at", nullable=True),
+    *_key_version(),
+    PrimaryKeyConstraint("user_id", "id"),
+    Index(None, "tenant", "id"),
+)
+
+replicas = Table(
+    "replicas",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("version", Text, nullable=False),
+    Column("applied", BigInteger, nullable=False),
+    _time("started_at"),
+    _time("seen_at"),
+)
+
+signals = Table(
+    "signals",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("subject", Uuid, nullable=False),
+    _time("created_at"),
+)
+
+signal_head = Table(
+    "signal_head",
+    metadata,
+    Column("id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("last_seq", BigInteger, nullable=False),
+)
+
+
+def sealed_tables() -> list[Table]:
+    """Tables with sealed columns, every one of them with `user_id`, `id` and `key_version`."""
+    return [table for table in metadata.sorted_tables if sealed_columns(table)]
+
+
+def sealed_columns(table: Table) -> list[Column[object]]:
+    """The sealed columns of a table."""
+    return [column for column in table.columns if "purpose" in column.info]
+
+
+def user_tables() -> list[Table]:
+    """Tables that carry `user_id`, in an order in which their rows can be deleted."""
+    return [table for table in reversed(metadata.sorted_tables) if "user_id" in table.c]

@@ -1,0 +1,58 @@
+"""What the stores of sealed rows share."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+from uuid import UUID
+
+import asyncpg
+
+from sage_server.adapters.postgres.database import Record
+from sage_server.ports.keys import Cell, KeyRing, UserCipher
+
+T = TypeVar("T")
+_log = logging.getLogger("sage.keys")
+
+
+async def write_sealed(keys: KeyRing, user_id: UUID, write: Callable[[UserCipher], Awaitable[T]]) -> T:
+    """Seal and write; a key that was rotated away in the meantime is loaded again, once.
+
+    Raises USER_ERASED if the user's key is gone for good.
+    """
+    try:
+        return await write(await keys.cipher(user_id))
+    except asyncpg.ForeignKeyViolationError as error:
+        if not is_stale_key(error):
+            raise
+    _log.info("a key was replaced while a row was written", extra={"user": user_id})
+    keys.forget(user_id)
+    return await write(await keys.cipher(user_id))
+
+
+def is_stale_key(error: asyncpg.ForeignKeyViolationError) -> bool:
+    """Whether a row was sealed with a key version that is no longer there."""
+    return (error.constraint_name or "").endswith("_user_keys")
+
+
+async def cipher_for(keys: KeyRing, user_id: UUID, rows: Iterable[Record]) -> UserCipher:
+    """A cipher that knows every key version that the rows use."""
+    newest = max((row["key_version"] for row in rows), default=0)
+    return await keys.cipher(user_id, at_least=newest)
+
+
+def seal_text(cipher: UserCipher, cell: Cell, row_id: UUID, text: str) -> bytes:
+    """Seal a text."""
+    return cipher.seal(cell, row_id, text.encode())
+
+
+def open_text(cipher: UserCipher, cell: Cell, row_id: UUID, sealed: bytes) -> str:
+    """The text of a cell."""
+    return cipher.open(cell, row_id, sealed).decode()
+
+
+def seal_json(cipher: UserCipher, cell: Cell, row_id: UUID, value: object) -> bytes:
+    """Seal a value as compact JSON."""
+    return cipher.seal(cell, row_id, json.dumps(value, separators=(",", ":")).encode())

@@ -1,0 +1,220 @@
+"""Users, their keys, and their end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+import asyncpg
+from sqlalchemy import Select, Table, bindparam, delete, func, insert, null, select, update
+
+from sage_server.adapters.postgres.database import Database, Record, Statement
+from sage_server.adapters.postgres.replicas import SIGNAL
+from sage_server.adapters.postgres.schema import (
+    conversations,
+    heads,
+    items,
+    user_keys,
+    user_tables,
+    users,
+)
+from sage_server.domain.errors import user_erased
+from sage_server.domain.identity import User, UserOverview
+from sage_server.domain.ids import INSTALLATION, new_id
+from sage_server.ports.clock import Clock
+from sage_server.ports.keys import NewKey, WrappedKey
+from sage_server.ports.stores import Erasure
+
+_k = user_keys.c
+_MINE = _k.user_id == bindparam("user_id")
+
+_FIND = Statement(
+    select(users.c.id, users.c.tenant, users.c.external_id, users.c.created_at).where(
+        users.c.tenant == bindparam("tenant"), users.c.external_id == bindparam("external_id")
+    )
+)
+_user = insert(users).values(
+    id=bindparam("user_id"),
+    tenant=bindparam("tenant"),
+    external_id=bindparam("external_id"),
+    created_at=bindparam("now"),
+)
+_head = insert(heads).values(user_id=bindparam("user_id"))
+_key = insert(user_keys).values(
+    user_id=bindparam("user_id"),
+    key_version=bindparam("key_version"),
+    root_key_id=bindparam("root_key_id"),
+    wrapped_key=bindparam("wrapped_key"),
+    created_at=bindparam("now"),
+)
+_CREATE = Statement(_key.add_cte(_user.cte("new_user")).add_cte(_head.cte("new_head")))
+_ADD_KEY = Statement(_key)
+_KEYS = Statement(
+    select(_k.key_version, _k.root_key_id, _k.wrapped_key)
+    .where(_MINE, _k.wrapped_key.is_not(None))
+    .order_by(_k.key_version)
+)
+_WRAPPED_OTHERWISE = Statement(
+    select(_k.user_id, _k.key_version, _k.root_key_id, _k.wrapped_key)
+    .where(_k.root_key_id != bindparam("root_key_id"), _k.wrapped_key.is_not(None))
+    .limit(bindparam("limit"))
+)
+_REWRAP = Statement(
+    update(user_keys)
+    .where(_MINE, _k.key_version == bindparam("version"), _k.wrapped_key == bindparam("old_wrapped"))
+    .values(root_key_id=bindparam("root_key_id"), wrapped_key=bindparam("wrapped"))
+)
+_DESTROY_KEYS = Statement(update(user_keys).where(_MINE).values(wrapped_key=null()))
+_ERASED = Statement(
+    update(users)
+    .where(users.c.id == bindparam("user_id"))
+    .values(erased_at=func.coalesce(users.c.erased_at, bindparam("now")))
+    .returning(users.c.erased_at)
+)
+_FORGET_NAME = Statement(update(users).where(users.c.id == bindparam("user_id")).values(external_id=null()))
+_LOCK_KEYS = Statement(select(_k.key_version).where(_MINE).with_for_update())
+
+
+def _delete_all(table: Table) -> Statement:
+    return Statement(delete(table).where(table.c.user_id == bindparam("user_id")))
+
+
+def _count(table: Table) -> Select[int]:
+    return select(func.count()).select_from(table).where(table.c.user_id == bindparam("user_id"))
+
+
+_ERASE = {table.name: _delete_all(table) for table in user_tables()}
+_OVERVIEW = Statement(
+    select(
+        select(func.max(_k.key_version)).where(_MINE).scalar_subquery().label("key_version"),
+        select(func.count()).where(_MINE).scalar_subquery().label("keys"),
+        _count(conversations).scalar_subquery().label("conversations"),
+        _count(items).scalar_subquery().label("items"),
+    )
+)
+
+
+class PostgresUserStore:
+    """Implements UserStore."""
+
+    def __init__(self, database: Database, clock: Clock, new_key: NewKey) -> None:
+        self._database = database
+        self._clock = clock
+        self._new_key = new_key
+
+    async def resolve(self, tenant: str, external_id: str) -> UUID:
+        """Find, or create with a key and counters in one statement; whoever comes second finds."""
+        while True:
+            found = await self.find(tenant, external_id)
+            if found is not None:
+                return found.id
+            now = self._clock.now()
+            user_id = new_id(now)
+            key = await self._new_key(user_id, 1)
+            try:
+                await self._database.execute(
+                    _CREATE, tenant=tenant, external_id=external_id, **_key_values(user_id, key, now)
+                )
+            except asyncpg.UniqueViolationError:
+                continue
+            return user_id
+
+    async def find(self, tenant: str, external_id: str) -> User | None:
+        """By tenant and external id."""
+        row = await self._database.fetchrow(_FIND, tenant=tenant, external_id=external_id)
+        if row is None or row["id"] == INSTALLATION:
+            return None
+        return User(row["id"], row["tenant"], row["external_id"], row["created_at"])
+
+    async def overview(self, user: User) -> UserOverview:
+        """Counted now."""
+        row = await self._database.fetchrow(_OVERVIEW, user_id=user.id)
+        assert row is not None
+        return UserOverview(
+            user=user,
+            key_version=row["key_version"] or 0,
+            key_rotation_pending=row["keys"] > 1,
+            conversation_count=row["conversations"],
+            item_count=row["items"],
+        )
+
+
+class PostgresKeyStore:
+    """Implements KeyStore."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        self._database = database
+        self._clock = clock
+
+    async def load(self, user_id: UUID) -> Sequence[WrappedKey]:
+        """By primary key."""
+        return [_wrapped(row) for row in await self._database.fetch(_KEYS, user_id=user_id)]
+
+    async def add(self, user_id: UUID, key: WrappedKey) -> bool:
+        """Insert, unless the version is taken."""
+        try:
+            await self._database.execute(_ADD_KEY, **_key_values(user_id, key, self._clock.now()))
+        except asyncpg.UniqueViolationError:
+            return False
+        except asyncpg.ForeignKeyViolationError:
+            raise user_erased() from None
+        return True
+
+    async def not_wrapped_by(self, root_key_id: str, limit: int) -> Sequence[tuple[UUID, WrappedKey]]:
+        """By the index on the root key's id."""
+        rows = await self._database.fetch(_WRAPPED_OTHERWISE, root_key_id=root_key_id, limit=limit)
+        return [(row["user_id"], _wrapped(row)) for row in rows]
+
+    async def rewrap(self, user_id: UUID, old: WrappedKey, new: WrappedKey) -> bool:
+        """Compare and set."""
+        written = await self._database.execute(
+            _REWRAP,
+            user_id=user_id,
+            version=old.version,
+            old_wrapped=old.wrapped,
+            root_key_id=new.root_key_id,
+            wrapped=new.wrapped,
+        )
+        return written == 1
+
+
+class PostgresErasureStore:
+    """Implements ErasureStore."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def erase(self, user_id: UUID, now: datetime) -> Erasure:
+        """Two transactions: the key, which makes every ciphertext unreadable; then the rows.
+
+        The second locks the key rows first. A writer's foreign key waits for that lock and then finds no
+        key, so nothing can be written behind the deletion's back.
+        """
+        async with self._database.transaction() as transaction:
+            row = await transaction.fetchrow(_ERASED, user_id=user_id, now=now)
+            assert row is not None
+            await transaction.execute(_DESTROY_KEYS, user_id=user_id)
+        counts = {}
+        async with self._database.transaction() as transaction:
+            await transaction.fetch(_LOCK_KEYS, user_id=user_id)
+            for name, statement in _ERASE.items():
+                counts[name] = await transaction.execute(statement, user_id=user_id)
+            await transaction.execute(_FORGET_NAME, user_id=user_id)
+            signal = await transaction.fetchrow(SIGNAL, subject=user_id, now=now)
+            assert signal is not None
+        return Erasure(row["erased_at"], {name: n for name, n in counts.items() if n}, signal["seq"])
+
+
+def _key_values(user_id: UUID, key: WrappedKey, now: datetime) -> dict[str, object]:
+    return {
+        "user_id": user_id,
+        "key_version": key.version,
+        "root_key_id": key.root_key_id,
+        "wrapped_key": key.wrapped,
+        "now": now,
+    }
+
+
+def _wrapped(row: Record) -> WrappedKey:
+    return WrappedKey(row["key_version"], row["root_key_id"], row["wrapped_key"])

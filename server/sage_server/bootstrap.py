@@ -1,0 +1,282 @@
+"""Builds the application from settings. The only file that imports every room."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from sage_server import __version__
+from sage_server.adapters.clock import SystemClock
+from sage_server.adapters.crypto import CachedKeyRing, EnvironmentRootKeys, FileRootKeys, KeyWrapping
+from sage_server.adapters.embedded_postgres import EmbeddedPostgres, default_data_dir
+from sage_server.adapters.jwt_tokens import JwtOptions, JwtVerifier
+from sage_server.adapters.postgres.api_keys import PostgresApiKeyStore
+from sage_server.adapters.postgres.conversations import PostgresConversationStore
+from sage_server.adapters.postgres.database import Database, PoolOptions
+from sage_server.adapters.postgres.items import PostgresItemStore
+from sage_server.adapters.postgres.migrate import migrate
+from sage_server.adapters.postgres.probe import PostgresProbe
+from sage_server.adapters.postgres.replicas import PostgresReplicaStore
+from sage_server.adapters.postgres.retention import PostgresRetentionStore
+from sage_server.adapters.postgres.rotation import PostgresRotationStore
+from sage_server.adapters.postgres.users import PostgresErasureStore, PostgresKeyStore, PostgresUserStore
+from sage_server.adapters.telemetry import open_tracer
+from sage_server.adapters.tokenizer import O200kCounter
+from sage_server.domain.errors import SageError
+from sage_server.domain.ids import INSTALLATION, new_id
+from sage_server.engine.caches import Caches
+from sage_server.engine.replicas import Replicas
+from sage_server.ports.clock import Clock
+from sage_server.ports.keys import KeyRing, KeyStore, RootKeys
+from sage_server.ports.stores import DatabaseProbe, Replica
+from sage_server.rpc.admin_servicer import AdminServicer
+from sage_server.rpc.call import Interceptor
+from sage_server.rpc.conversation_servicer import ConversationServicer
+from sage_server.rpc.interceptors.authentication import Authenticate
+from sage_server.rpc.interceptors.errors import Errors
+from sage_server.rpc.interceptors.limits import LimitOptions, Limits
+from sage_server.rpc.interceptors.log import Log
+from sage_server.rpc.interceptors.metrics import Metrics
+from sage_server.rpc.interceptors.request_id import RequestId
+from sage_server.rpc.interceptors.validation import Validation
+from sage_server.rpc.page_tokens import PageTokens
+from sage_server.rpc.pipeline import Deadlines, Pipeline
+from sage_server.rpc.registry import methods
+from sage_server.rpc.server import GrpcServer, ServerOptions, TlsFiles
+from sage_server.services.api_keys import ApiKeys
+from sage_server.services.authentication import Authentication
+from sage_server.services.conversations import Conversations
+from sage_server.services.key_rotation import KeyRotation
+from sage_server.services.retention import Retention
+from sage_server.services.server_info import ServerInformation
+from sage_server.services.transfer import Transfer
+from sage_server.services.users import Users
+from sage_server.settings import Settings
+from sage_server.workers.loops import Loop, Workers
+
+ROOT_KEY_FILE = "root.key"
+_SYNC_EVERY = 1.0
+_ROTATE_EVERY = 10.0
+_PRUNE_EVERY = 600.0
+_log = logging.getLogger("sage.server")
+
+
+@dataclass(frozen=True)
+class Application:
+    """Everything that serves, ready to start."""
+
+    settings: Settings
+    registry: CollectorRegistry
+    server: GrpcServer
+    workers: Workers
+    replicas: Replicas
+    api_keys: ApiKeys
+    rotation: KeyRotation
+    probe: DatabaseProbe
+    root_keys: RootKeys
+
+
+def data_dir(settings: Settings) -> Path:
+    """Where things are kept that are not in an external database."""
+    return settings.data_dir or default_data_dir()
+
+
+@asynccontextmanager
+async def open_database(settings: Settings) -> AsyncIterator[str]:
+    """The address of the database; an embedded one runs until the block ends."""
+    if settings.database_url is not None:
+        yield settings.database_url.get_secret_value()
+        return
+    postgres = await EmbeddedPostgres.start(data_dir(settings))
+    try:
+        yield postgres.dsn
+    finally:
+        await postgres.stop()
+
+
+@asynccontextmanager
+async def open_application(settings: Settings, clock: Clock | None = None) -> AsyncIterator[Application]:
+    """Bring up the database and its schema, and build everything on it."""
+    async with AsyncExitStack() as stack:
+        dsn = await stack.enter_async_context(open_database(settings))
+        await migrate(dsn)
+        database = await Database.open(dsn, _pool_options(settings))
+        stack.push_async_callback(database.close)
+        yield await _build(settings, database, clock or SystemClock())
+
+
+def open_root_keys(settings: Settings) -> RootKeys:
+    """From the settings, or from the file in the data directory."""
+    if settings.root_key is not None:
+        previous = settings.root_key_previous
+        earlier = [] if previous is None else previous.get_secret_value().split(",")
+        return EnvironmentRootKeys(settings.root_key.get_secret_value(), earlier)
+    return FileRootKeys.open_or_create(data_dir(settings) / ROOT_KEY_FILE)
+
+
+async def _build(settings: Settings, database: Database, clock: Clock) -> Application:
+    root_keys = open_root_keys(settings)
+    wrapping = KeyWrapping(root_keys)
+    key_store = PostgresKeyStore(database, clock)
+    keys = CachedKeyRing(key_store, root_keys, settings.key_cache)
+    await _ensure_installation_key(key_store, keys, wrapping)
+
+    users = PostgresUserStore(database, clock, wrapping.new_key)
+    api_key_store = PostgresApiKeyStore(database, keys)
+    authentication = _authentication(settings, users, api_key_store, clock)
+    now = clock.now()
+    replicas = Replicas(
+        PostgresReplicaStore(database, clock),
+        Caches(keys, authentication),
+        Replica(new_id(now), now, now, __version__),
+    )
+    conversations = PostgresConversationStore(database, keys)
+    items = PostgresItemStore(database, keys, clock)
+    tokens = O200kCounter()
+    probe = PostgresProbe(database)
+    api_keys = ApiKeys(api_key_store, replicas, clock)
+    rotation = KeyRotation(
+        users=users,
+        keys=keys,
+        key_store=key_store,
+        root_keys=root_keys,
+        new_key=wrapping.new_key,
+        rewrap=wrapping.rewrap,
+        rotations=PostgresRotationStore(database, keys),
+        replicas=replicas,
+    )
+    pages = PageTokens(keys)
+    servicers = {
+        "ConversationService": ConversationServicer(
+            Conversations(conversations, items, clock, tokens),
+            Transfer(conversations, items, clock, tokens),
+            pages,
+        ),
+        "AdminService": AdminServicer(
+            api_keys=api_keys,
+            users=Users(users, PostgresErasureStore(database), replicas, clock),
+            rotation=rotation,
+            information=ServerInformation(
+                replicas=replicas,
+                probe=probe,
+                root_keys=root_keys,
+                embedded=settings.database_url is None,
+                authentication_required=settings.auth == "required",
+            ),
+            pages=pages,
+        ),
+    }
+    registry = CollectorRegistry()
+    interceptors = _interceptors(settings, registry, authentication, replicas, clock)
+    pipeline = Pipeline(interceptors, Deadlines(settings.unary_deadline, settings.stream_deadline))
+    server = GrpcServer(methods(servicers), pipeline, _server_options(settings))
+    retention = Retention(
+        PostgresRetentionStore(database),
+        clock,
+        timedelta(days=settings.deleted_days),
+        None if settings.inactive_days is None else timedelta(days=settings.inactive_days),
+    )
+    workers = Workers(
+        [
+            Loop("replica-sync", _SYNC_EVERY, lambda: _sync(replicas, server)),
+            Loop("key-rotation", _ROTATE_EVERY, rotation.reseal_pending),
+            Loop("retention", _PRUNE_EVERY, retention.run),
+        ]
+    )
+    return Application(settings, registry, server, workers, replicas, api_keys, rotation, probe, root_keys)
+
+
+async def _ensure_installation_key(store: KeyStore, keys: KeyRing, wrapping: KeyWrapping) -> None:
+    """Make the installation's key at the very first start. At every later one, opening it proves that the
+    root key is the one that this database was written with."""
+    if not await store.load(INSTALLATION):
+        await store.add(INSTALLATION, await wrapping.new_key(INSTALLATION, 1))
+    await keys.cipher(INSTALLATION)
+
+
+async def _sync(replicas: Replicas, server: GrpcServer) -> None:
+    """Health follows the database: a replica that cannot reach it should get no calls."""
+    try:
+        await replicas.sync()
+    except SageError:
+        await server.set_serving(serving=False)
+        raise
+    await server.set_serving(serving=True)
+
+
+def _authentication(
+    settings: Settings, users: PostgresUserStore, api_keys: PostgresApiKeyStore, clock: Clock
+) -> Authentication:
+    verifier = None
+    if settings.jwt_configured:
+        verifier = JwtVerifier(
+            JwtOptions(
+                algorithm=settings.jwt_algorithm,
+                issuer=settings.jwt_issuer or "",
+                audience=settings.jwt_audience or "",
+                key_file=settings.jwt_key_file,
+                jwks_url=settings.jwt_jwks_url,
+                tenant_claim=settings.jwt_tenant_claim,
+                default_tenant=settings.tenant,
+            )
+        )
+    return Authentication(
+        users=users,
+        api_keys=api_keys,
+        tokens=verifier,
+        clock=clock,
+        required=settings.auth == "required",
+        default_tenant=settings.tenant,
+        capacity=settings.key_cache,
+    )
+
+
+def _interceptors(
+    settings: Settings,
+    registry: CollectorRegistry,
+    authentication: Authentication,
+    replicas: Replicas,
+    clock: Clock,
+) -> list[Interceptor]:
+    limits = LimitOptions(
+        request_bytes=settings.max_request_bytes,
+        concurrent=settings.max_concurrent,
+        concurrent_per_user=settings.max_concurrent_per_user,
+        per_second_per_user=settings.max_rate_per_user,
+    )
+    interceptors: list[Interceptor] = [
+        RequestId(clock),
+        Log(),
+        Metrics(registry),
+        Errors(),
+        Authenticate(authentication, replicas),
+        Limits(limits),
+        Validation(),
+    ]
+    if settings.otlp_endpoint is not None:
+        from sage_server.rpc.interceptors.tracing import Tracing  # noqa: PLC0415 (needs the extra `otel`)
+
+        interceptors.insert(1, Tracing(open_tracer(settings.otlp_endpoint, __version__)))
+    return interceptors
+
+
+def _server_options(settings: Settings) -> ServerOptions:
+    tls = None
+    if settings.tls_certificate is not None and settings.tls_key is not None:
+        tls = TlsFiles(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
+    return ServerOptions(settings.listen, tls, settings.reflection, settings.max_request_bytes)
+
+
+def _pool_options(settings: Settings) -> PoolOptions:
+    return PoolOptions(
+        min_size=settings.pool_min,
+        max_size=settings.pool_max,
+        acquire_timeout=settings.pool_timeout,
+        statement_timeout=settings.statement_timeout,
+    )

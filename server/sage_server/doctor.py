@@ -1,0 +1,107 @@
+"""What is configured and what is wrong."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncpg
+
+from sage_server import __version__
+from sage_server.adapters.embedded_postgres import EmbeddedPostgresError
+from sage_server.adapters.postgres.migrate import UnsupportedPostgresError
+from sage_server.bootstrap import ROOT_KEY_FILE, data_dir, open_application, open_root_keys
+from sage_server.domain.errors import SageError
+from sage_server.ports.keys import RootKeyError
+from sage_server.settings import Settings
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    subject: str
+    text: str
+    fine: bool = True
+
+
+async def examine(settings: Settings) -> list[Finding]:
+    """Look at everything that a server needs."""
+    return [
+        Finding("version", __version__),
+        Finding("data", str(data_dir(settings))),
+        _root_key(settings),
+        _address(settings),
+        _authentication(settings),
+        _files(settings),
+        *await _database(settings),
+    ]
+
+
+def _root_key(settings: Settings) -> Finding:
+    file = data_dir(settings) / ROOT_KEY_FILE
+    if settings.root_key is None and not file.exists():
+        return Finding("root key", "none yet: the first start makes a file")
+    try:
+        keys = open_root_keys(settings)
+    except RootKeyError as error:
+        return Finding("root key", str(error), fine=False)
+    return Finding("root key", f"{keys.current_id} from {'SAGE_ROOT_KEY' if settings.root_key else file}")
+
+
+def _address(settings: Settings) -> Finding:
+    host, _, port = settings.listen.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=1):
+            return Finding("address", f"{settings.listen}: a server answers there")
+    except ValueError:
+        return Finding("address", f"SAGE_LISTEN: {settings.listen} is no host:port", fine=False)
+    except OSError:
+        return Finding("address", f"{settings.listen}: free")
+
+
+def _authentication(settings: Settings) -> Finding:
+    if settings.auth == "none":
+        return Finding("authentication", "none, so only loopback is served")
+    kinds = "API keys"
+    if settings.jwt_configured:
+        kinds += f" and JWTs ({settings.jwt_algorithm}, issuer {settings.jwt_issuer})"
+    return Finding("authentication", kinds)
+
+
+def _files(settings: Settings) -> Finding:
+    """Files that settings name must be there and readable."""
+    named = {
+        "SAGE_TLS_CERTIFICATE": settings.tls_certificate,
+        "SAGE_TLS_KEY": settings.tls_key,
+        "SAGE_TLS_CLIENT_CA": settings.tls_client_ca,
+        "SAGE_JWT_KEY_FILE": settings.jwt_key_file,
+    }
+    bad = [f"{name}: {path} cannot be read" for name, path in named.items() if path and not _readable(path)]
+    if bad:
+        return Finding("files", "; ".join(bad), fine=False)
+    return Finding("files", "all readable" if any(named.values()) else "none named")
+
+
+def _readable(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.R_OK)
+
+
+async def _database(settings: Settings) -> list[Finding]:
+    kind = "embedded" if settings.database_url is None else "external"
+    try:
+        async with open_application(settings) as application:
+            info = await application.probe.check()
+            replicas = await application.replicas.live()
+    except (EmbeddedPostgresError, UnsupportedPostgresError, RootKeyError, OSError) as error:
+        return [Finding("database", f"{kind}: {error}", fine=False)]
+    except SageError as error:
+        return [Finding("database", f"{kind}: {error.message}", fine=False)]
+    except asyncpg.PostgresError as error:
+        return [Finding("database", f"{kind}: {type(error).__name__}", fine=False)]
+    return [
+        Finding("database", f"{kind}, Postgres {info.version}, schema {info.schema_revision}"),
+        Finding("replicas", f"{len(replicas)} running"),
+    ]

@@ -1,0 +1,1 @@
+"""Frozen types and pure rules. The standard library only, no I/O."""

@@ -1,0 +1,72 @@
+"""Who calls, and what they may do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import IntEnum
+from uuid import UUID
+
+
+class Role(IntEnum):
+    """What a credential allows. A higher role allows everything that a lower one does."""
+
+    USER = 0
+    SERVICE = 1
+    ADMIN = 2
+    OPERATOR = 3
+
+
+@dataclass(frozen=True)
+class Caller:
+    """An authenticated caller of one RPC."""
+
+    tenant: str
+    role: Role
+    user: UUID | None
+    """The user that the call acts for. Only admin RPCs go without one."""
+
+    @property
+    def user_id(self) -> UUID:
+        """The user of an RPC that needs one; authentication has made sure of it."""
+        assert self.user is not None
+        return self.user
+
+
+@dataclass(frozen=True)
+class User:
+    """A user of the application."""
+
+    id: UUID
+    tenant: str
+    external_id: str
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class UserOverview:
+    """A user as an administrator sees them."""
+
+    user: User
+    key_version: int
+    key_rotation_pending: bool
+    conversation_count: int
+    item_count: int
+
+
+@dataclass(frozen=True)
+class ApiKey:
+    """A backend service's credential, without its secret."""
+
+    id: UUID
+    tenant: str
+    name: str
+    role: Role
+    prefix: str
+    created_at: datetime
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+    def usable(self, now: datetime) -> bool:
+        """Whether the key opens anything at this time."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)

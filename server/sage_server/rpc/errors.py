@@ -1,0 +1,76 @@
+"""From what went wrong to the status that a caller sees. The only place that knows both."""
+
+from __future__ import annotations
+
+import logging
+
+import grpc
+from google.protobuf.any_pb2 import Any
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
+from google.rpc import error_details_pb2, status_pb2
+
+from sage_server.domain.errors import Reason, SageError
+
+DOMAIN = "sage"
+_Code = grpc.StatusCode
+_log = logging.getLogger("sage.rpc")
+
+STATUS_CODES = {
+    Reason.INVALID_REQUEST: _Code.INVALID_ARGUMENT,
+    Reason.MALFORMED_REQUEST: _Code.INVALID_ARGUMENT,
+    Reason.INVALID_PAGE_TOKEN: _Code.INVALID_ARGUMENT,
+    Reason.REQUEST_ID_REUSED: _Code.INVALID_ARGUMENT,
+    Reason.NOT_FOUND: _Code.NOT_FOUND,
+    Reason.ETAG_MISMATCH: _Code.ABORTED,
+    Reason.CONVERSATION_DELETED: _Code.FAILED_PRECONDITION,
+    Reason.CONVERSATION_NOT_DELETED: _Code.FAILED_PRECONDITION,
+    Reason.UNAUTHENTICATED: _Code.UNAUTHENTICATED,
+    Reason.PERMISSION_DENIED: _Code.PERMISSION_DENIED,
+    Reason.USER_ERASED: _Code.FAILED_PRECONDITION,
+    Reason.REQUEST_TOO_LARGE: _Code.RESOURCE_EXHAUSTED,
+    Reason.RATE_LIMITED: _Code.RESOURCE_EXHAUSTED,
+    Reason.OVERLOADED: _Code.RESOURCE_EXHAUSTED,
+    Reason.DEADLINE_EXCEEDED: _Code.DEADLINE_EXCEEDED,
+    Reason.DATABASE_UNAVAILABLE: _Code.UNAVAILABLE,
+    Reason.DATA_LOSS: _Code.DATA_LOSS,
+    Reason.NOT_IMPLEMENTED: _Code.UNIMPLEMENTED,
+    Reason.INTERNAL: _Code.INTERNAL,
+}
+
+
+def internal(error: Exception, request_id: str) -> SageError:
+    """A fault of ours: a fixed text for the caller, the whole trace for the log."""
+    _log.error("a call failed unexpectedly", exc_info=error, extra={"request_id": request_id})
+    return SageError(
+        Reason.INTERNAL, "Something went wrong on the server.", metadata={"request_id": request_id}
+    )
+
+
+def status_details(error: SageError) -> bytes:
+    """The google.rpc.Status of `grpc-status-details-bin`."""
+    details: list[Message] = [
+        error_details_pb2.ErrorInfo(
+            reason=f"ERROR_REASON_{error.reason.value}", domain=DOMAIN, metadata=error.metadata
+        )
+    ]
+    if error.violations:
+        details.append(
+            error_details_pb2.BadRequest(
+                field_violations=[
+                    error_details_pb2.BadRequest.FieldViolation(field=v.field, description=v.description)
+                    for v in error.violations
+                ]
+            )
+        )
+    if error.retry_after is not None:
+        delay = Duration()
+        delay.FromTimedelta(error.retry_after)
+        details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+    status = status_pb2.Status(code=STATUS_CODES[error.reason].value[0], message=error.message)
+    for detail in details:
+        packed = Any()
+        packed.Pack(detail)
+        status.details.append(packed)
+    serialized: bytes = status.SerializeToString()
+    return serialized

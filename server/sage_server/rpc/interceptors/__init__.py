@@ -1,0 +1,13 @@
+"""The stages that every call passes, in this order."""
+
+ORDER = (
+    "request_id",
+    "tracing",
+    "log",
+    "metrics",
+    "errors",
+    "authentication",
+    "limits",
+    "validation",
+)
+"""`tracing` is there only when it is configured."""

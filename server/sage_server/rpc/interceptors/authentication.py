@@ -1,0 +1,44 @@
+"""Who calls, and whether they may."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from sage_server.domain.errors import Reason, SageError
+from sage_server.engine.replicas import Replicas
+from sage_server.rpc.call import Call
+from sage_server.services.authentication import Authentication
+
+AUTHORIZATION = "authorization"
+USER = "x-sage-user"
+
+
+class Authenticate:
+    """Finds the caller from the metadata and checks the role that the method needs."""
+
+    name = "authentication"
+
+    def __init__(self, authentication: Authentication, replicas: Replicas) -> None:
+        self._authentication = authentication
+        self._replicas = replicas
+
+    async def enter(self, call: Call) -> None:
+        """UNAUTHENTICATED, PERMISSION_DENIED, or a caller."""
+        await self._replicas.ensure_fresh()
+        named = call.text(USER)
+        caller = await self._authentication.authenticate(
+            call.text(AUTHORIZATION),
+            None if named is None else unquote(named),
+            admin=call.method.admin,
+        )
+        if caller.role < call.method.required_role:
+            required = call.method.required_role.name
+            raise SageError(
+                Reason.PERMISSION_DENIED,
+                f"This call needs an API key with the role {required}.",
+                metadata={"required_role": required},
+            )
+        call.caller = caller
+
+    def leave(self, call: Call) -> None:
+        """Nothing to do."""

@@ -1,0 +1,42 @@
+"""Between the contract's messages and the domain: what all services share."""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from sage_server.domain.errors import invalid
+from sage_server.domain.idempotency import Once
+
+
+def to_timestamp(at: datetime | None) -> Timestamp | None:
+    """A time, or nothing."""
+    if at is None:
+        return None
+    timestamp = Timestamp()
+    timestamp.FromDatetime(at)
+    return timestamp
+
+
+def from_timestamp(request: Any, field: str) -> datetime | None:
+    """The time in a field, or None if it is not set. INVALID_ARGUMENT if it is no time."""
+    if not request.HasField(field):
+        return None
+    try:
+        found: datetime = getattr(request, field).ToDatetime(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise invalid(field, "must be a valid time") from None
+    return found
+
+
+def once(request: Any) -> Once | None:
+    """The request's id with a digest of all of it, or None if it has no id."""
+    if not request.request_id:
+        return None
+    name = request.DESCRIPTOR.full_name.encode()
+    body = request.SerializeToString(deterministic=True)
+    return Once(UUID(request.request_id), hashlib.sha256(name + b"\0" + body).digest())

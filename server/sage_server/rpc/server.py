@@ -1,0 +1,100 @@
+"""The gRPC server itself."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from sage_server.rpc.call import Method
+from sage_server.rpc.pipeline import Pipeline
+
+_FRAME_SLACK = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """A certificate, its key, and for mutual TLS the authority that clients' certificates come from."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None
+
+
+@dataclass(frozen=True)
+class ServerOptions:
+    """How to listen."""
+
+    address: str
+    tls: TlsFiles | None
+    reflection: bool
+    max_request_bytes: int
+
+
+class GrpcServer:
+    """Serves the contract, health, and reflection."""
+
+    def __init__(self, methods: Sequence[Method], pipeline: Pipeline, options: ServerOptions) -> None:
+        self._server = grpc.aio.server(
+            options=[
+                # Our own limit answers with a reason; gRPC's is the backstop behind it.
+                ("grpc.max_receive_message_length", options.max_request_bytes + _FRAME_SLACK),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.so_reuseport", 0),
+                ("grpc.keepalive_permit_without_calls", 1),
+                ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+            ]
+        )
+        services = []
+        by_service = itertools.groupby(methods, lambda method: method.service)
+        for service, members in by_service:
+            services.append(service)
+            handlers = {method.name: pipeline.handler(method) for method in members}
+            self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+        self._health = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._services = ["", *services]
+        if options.reflection:
+            named = [*services, health.SERVICE_NAME, reflection.SERVICE_NAME]
+            reflection.enable_server_reflection(named, self._server)
+        self._options = options
+
+    async def start(self) -> int:
+        """Listen; answers with the port. Raises OSError if the address is taken."""
+        address, tls = self._options.address, self._options.tls
+        try:
+            if tls is None:
+                port = self._server.add_insecure_port(address)
+            else:
+                port = self._server.add_secure_port(address, _credentials(tls))
+        except RuntimeError:
+            raise OSError(f"{address} cannot be listened on. Is another server running there?") from None
+        await self._server.start()
+        return int(port)
+
+    async def set_serving(self, *, serving: bool) -> None:
+        """What the health service says, of the server and of each service."""
+        status = (
+            health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        )
+        for service in self._services:
+            await self._health.set(service, status)
+
+    async def drain(self, grace: float) -> None:
+        """Say that we go, take no new calls, and let the running ones finish within the grace."""
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(grace)
+
+
+def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:
+    authority = None if tls.client_ca is None else tls.client_ca.read_bytes()
+    return grpc.ssl_server_credentials(
+        [(tls.key.read_bytes(), tls.certificate.read_bytes())],
+        root_certificates=authority,
+        require_client_auth=authority is not None,
+    )

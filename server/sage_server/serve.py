@@ -1,0 +1,83 @@
+"""Running the server until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+
+from prometheus_client import start_http_server
+
+from sage_server.bootstrap import Application, data_dir, open_application
+from sage_server.settings import Settings
+
+_log = logging.getLogger("sage.server")
+
+
+async def serve(settings: Settings, announce: Callable[[str], None]) -> None:
+    """Start, say where, and serve until SIGTERM or SIGINT; then drain and clean up."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    async with open_application(settings) as application:
+        await _run(application, stopping, announce)
+    _log.info("stopped")
+
+
+async def _run(application: Application, stopping: asyncio.Event, announce: Callable[[str], None]) -> None:
+    settings = application.settings
+    metrics = _start_metrics(application)
+    await application.replicas.sync()
+    port = await application.server.start()
+    await application.server.set_serving(serving=True)
+    application.workers.start()
+    try:
+        announce(_welcome(settings, port))
+        await stopping.wait()
+        _log.info("stopping: running calls may finish")
+    finally:
+        await application.server.drain(settings.drain)
+        await application.workers.stop()
+        await application.replicas.leave()
+        if metrics is not None:
+            metrics()
+
+
+def _start_metrics(application: Application) -> Callable[[], None] | None:
+    address = application.settings.metrics_listen
+    if address == "off":
+        return None
+    host, _, port = address.rpartition(":")
+    server, thread = start_http_server(int(port), host.strip("[]"), application.registry)
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return stop
+
+
+def _welcome(settings: Settings, port: int) -> str:
+    host = settings.listen.rpartition(":")[0]
+    database = "external" if settings.database_url is not None else "embedded Postgres"
+    auth = (
+        "API keys" + (" and JWTs" if settings.jwt_configured else "")
+        if settings.auth == "required"
+        else "none: anybody on this machine is the operator, so only loopback is served"
+    )
+    scheme = "TLS" if settings.tls_certificate else "plaintext"
+    return "\n".join(
+        (
+            f"Sage listens on {host}:{port} ({scheme} gRPC)",
+            f"  database        {database}",
+            f"  data            {data_dir(settings)}",
+            f"  authentication  {auth}",
+            f"  metrics         {settings.metrics_listen}",
+            "  try             buf curl --protocol grpc --http2-prior-knowledge \\",
+            f'                    -d \'{{"title": "Hello"}}\' http://{host}:{port}/sage.v1.ConversationService/CreateConversation',
+            "  stop            Ctrl-C",
+        )
+    )

@@ -1,0 +1,1 @@
+"""Use cases, one family a file. No service imports another."""

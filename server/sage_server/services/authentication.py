@@ -1,0 +1,123 @@
+"""From credentials to a caller."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from sage_server.domain.credentials import API_KEY_PREFIX, secret_hash, unauthenticated
+from sage_server.domain.identity import ApiKey, Caller, Role
+from sage_server.domain.ids import INSTALLATION
+from sage_server.engine.lru import Lru
+from sage_server.ports.clock import Clock
+from sage_server.ports.credentials import TokenVerifier, VerifiedToken
+from sage_server.ports.stores import ApiKeyStore, UserStore
+
+LOCAL_USER = "local"
+MAX_EXTERNAL_ID = 256
+
+
+class Authentication:
+    """Decides who calls. What it has found out it remembers, so a warm call needs no database.
+
+    Implements UserCache: a revoked key or an erased user is forgotten through it.
+    """
+
+    def __init__(
+        self,
+        *,
+        users: UserStore,
+        api_keys: ApiKeyStore,
+        tokens: TokenVerifier | None,
+        clock: Clock,
+        required: bool,
+        default_tenant: str,
+        capacity: int,
+    ) -> None:
+        self._users = users
+        self._api_keys = api_keys
+        self._tokens = tokens
+        self._clock = clock
+        self._required = required
+        self._default_tenant = default_tenant
+        self._known_users: Lru[tuple[str, str], UUID] = Lru(capacity)
+        self._known_keys: Lru[bytes, ApiKey] = Lru(capacity)
+        self._known_tokens: Lru[str, VerifiedToken] = Lru(capacity)
+        self._generation = 0
+
+    async def authenticate(self, authorization: str | None, named_user: str | None, *, admin: bool) -> Caller:
+        """The caller, or UNAUTHENTICATED. An admin RPC acts for no user."""
+        if not self._required:
+            return await self._caller(self._default_tenant, Role.OPERATOR, named_user or LOCAL_USER, admin)
+        token = _bearer(authorization)
+        if token.startswith(API_KEY_PREFIX):
+            key = await self._api_key(token)
+            return await self._caller(key.tenant, key.role, named_user, admin)
+        verified = await self._verified(token)
+        return await self._caller(verified.tenant, Role.USER, verified.subject, admin)
+
+    def forget(self, user_id: UUID) -> None:
+        """The installation stands for its API keys."""
+        self._generation += 1
+        if user_id == INSTALLATION:
+            self._known_keys.clear()
+        else:
+            self._known_users.discard(lambda known: known == user_id)
+
+    def forget_all(self) -> None:
+        """Every credential is checked anew."""
+        self._generation += 1
+        self._known_keys.clear()
+        self._known_users.clear()
+        self._known_tokens.clear()
+
+    async def _caller(self, tenant: str, role: Role, external_id: str | None, admin: bool) -> Caller:  # noqa: FBT001
+        if admin:
+            return Caller(tenant, role, None)
+        if not external_id or len(external_id) > MAX_EXTERNAL_ID or "\0" in external_id:
+            raise unauthenticated("no_user")
+        return Caller(tenant, role, await self._user(tenant, external_id))
+
+    async def _user(self, tenant: str, external_id: str) -> UUID:
+        found = self._known_users.get((tenant, external_id))
+        if found is None:
+            generation = self._generation
+            found = await self._users.resolve(tenant, external_id)
+            if generation == self._generation:
+                self._known_users.put((tenant, external_id), found)
+        return found
+
+    async def _api_key(self, secret: str) -> ApiKey:
+        hashed = secret_hash(secret)
+        key = self._known_keys.get(hashed)
+        if key is None:
+            generation = self._generation
+            key = await self._api_keys.by_hash(hashed)
+            if key is None:
+                raise unauthenticated("unknown")
+            if generation == self._generation:
+                self._known_keys.put(hashed, key)
+        if key.revoked_at is not None:
+            raise unauthenticated("revoked")
+        if not key.usable(self._clock.now()):
+            raise unauthenticated("expired")
+        return key
+
+    async def _verified(self, token: str) -> VerifiedToken:
+        if self._tokens is None:
+            raise unauthenticated("invalid")
+        found = self._known_tokens.get(token)
+        if found is None:
+            found = await self._tokens.verify(token)
+            self._known_tokens.put(token, found)
+        if self._clock.now() >= found.expires_at:
+            raise unauthenticated("expired")
+        return found
+
+
+def _bearer(authorization: str | None) -> str:
+    if not authorization:
+        raise unauthenticated("missing")
+    scheme, _, token = authorization.partition(" ")
+    if scheme.lower() != "bearer" or not token.strip() or not token.isascii():
+        raise unauthenticated("malformed")
+    return token.strip()

@@ -1,0 +1,197 @@
+"""Conversations out of Sage and into it, as JSON Lines."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TypeAlias
+from uuid import UUID
+
+from sage_server.domain.conversations import (
+    Conversation,
+    ConversationOrder,
+    DraftItem,
+    check_new_items,
+)
+from sage_server.domain.errors import SageError, invalid, not_found
+from sage_server.domain.transfer import (
+    ConversationLine,
+    ItemLine,
+    Line,
+    LineError,
+    conversation_line,
+    item_line,
+    parse_line,
+)
+from sage_server.ports.clock import Clock
+from sage_server.ports.stores import ConversationStore, ItemStore
+from sage_server.ports.tokens import TokenCounter
+
+_CHUNK_BYTES = 256 * 1024
+_PAGE = 200
+_BATCH = 500
+
+
+@dataclass(frozen=True)
+class ExportProgress:
+    """How far an export is."""
+
+    conversations: int
+    items: int
+    total_conversations: int
+
+
+ExportEvent: TypeAlias = bytes | ExportProgress
+"""Some whole lines, or how far the export is."""
+
+
+@dataclass(frozen=True)
+class ImportProgress:
+    """How far an import is, and what it has done."""
+
+    lines: int
+    total_lines: int
+    conversations_created: int = 0
+    conversations_skipped: int = 0
+    items_created: int = 0
+    items_skipped: int = 0
+
+
+class Transfer:
+    """Export and import. Memory stays bounded: an export streams, an import's request is limited."""
+
+    def __init__(
+        self, conversations: ConversationStore, items: ItemStore, clock: Clock, tokens: TokenCounter
+    ) -> None:
+        self._conversations = conversations
+        self._items = items
+        self._clock = clock
+        self._tokens = tokens
+
+    async def export(
+        self, user_id: UUID, ids: Sequence[UUID], *, show_deleted: bool
+    ) -> AsyncIterator[ExportEvent]:
+        """The lines, with progress after every piece; the last event is the final progress."""
+        total = len(ids) if ids else await self._total(user_id, show_deleted=show_deleted)
+        buffer = bytearray()
+        conversations = items = 0
+        async for conversation in self._selected(user_id, ids, show_deleted=show_deleted):
+            buffer += conversation_line(conversation)
+            conversations += 1
+            async for batch in self._items.stream(user_id, conversation.id):
+                for item in batch:
+                    buffer += item_line(item)
+                items += len(batch)
+                if len(buffer) >= _CHUNK_BYTES:
+                    yield bytes(buffer)
+                    buffer.clear()
+                    yield ExportProgress(conversations, items, total)
+        if buffer:
+            yield bytes(buffer)
+        yield ExportProgress(conversations, items, total)
+
+    async def import_(self, user_id: UUID, jsonl: bytes) -> AsyncIterator[ImportProgress]:
+        """Check every line, then store; the last event is the final one."""
+        lines = await self._checked(user_id, jsonl)
+        done = ImportProgress(0, len(lines))
+        for key, group in groupby(lines, _run):
+            run = list(group)
+            for start in range(0, len(run), _BATCH):
+                batch = run[start : start + _BATCH]
+                done = await self._store(user_id, key, batch, done)
+                yield done
+        if not lines:
+            yield done
+
+    async def _store(
+        self, user_id: UUID, conversation_id: UUID | None, batch: list[Line], done: ImportProgress
+    ) -> ImportProgress:
+        created = skipped = items = 0
+        if conversation_id is None:
+            for line in batch:
+                assert isinstance(line, ConversationLine)
+                new = await self._conversations.restore(user_id, line.conversation)
+                created, skipped = created + new, skipped + (not new)
+        else:
+            drafts = [self._draft(line) for line in batch if isinstance(line, ItemLine)]
+            items = await self._items.restore(user_id, conversation_id, drafts)
+        stored = 0 if conversation_id is None else len(batch)
+        return ImportProgress(
+            lines=done.lines + len(batch),
+            total_lines=done.total_lines,
+            conversations_created=done.conversations_created + created,
+            conversations_skipped=done.conversations_skipped + skipped,
+            items_created=done.items_created + items,
+            items_skipped=done.items_skipped + stored - items,
+        )
+
+    async def _checked(self, user_id: UUID, jsonl: bytes) -> list[Line]:
+        lines: list[Line] = []
+        known: set[UUID] = set()
+        for number, raw in enumerate(jsonl.split(b"\n"), 1):
+            if not raw.strip():
+                continue
+            try:
+                line = parse_line(raw)
+                await self._check(user_id, line, known)
+            except LineError as error:
+                raise invalid("jsonl", f"line {number} {error}") from None
+            except SageError as error:
+                raise invalid("jsonl", f"line {number}: {error.message}") from None
+            lines.append(line)
+        return lines
+
+    async def _check(self, user_id: UUID, line: Line, known: set[UUID]) -> None:
+        """An item must belong to a conversation of a line above or of the store."""
+        if isinstance(line, ConversationLine):
+            known.add(line.conversation.id)
+            return
+        check_new_items([line.item], self._clock.now())
+        if line.conversation_id not in known:
+            await self._conversations.get(user_id, line.conversation_id)
+            known.add(line.conversation_id)
+
+    def _draft(self, line: ItemLine) -> DraftItem:
+        item = line.item
+        return DraftItem(
+            id=line.id,
+            kind=item.kind,
+            text=item.text,
+            author=item.author,
+            token_count=self._tokens.count(item.text),
+            created_at=item.created_at or self._clock.now(),
+            hidden=item.hidden,
+            tool=item.tool,
+        )
+
+    async def _total(self, user_id: UUID, *, show_deleted: bool) -> int:
+        total = await self._conversations.count(user_id, deleted=False)
+        return total + await self._conversations.count(user_id, deleted=True) if show_deleted else total
+
+    async def _selected(
+        self, user_id: UUID, ids: Sequence[UUID], *, show_deleted: bool
+    ) -> AsyncIterator[Conversation]:
+        for conversation_id in ids:
+            conversation = await self._conversations.get(user_id, conversation_id)
+            if conversation.deleted_at is not None and not show_deleted:
+                raise not_found("conversation")
+            yield conversation
+        if ids:
+            return
+        for deleted in (False, True) if show_deleted else (False,):
+            after = None
+            while True:
+                page = await self._conversations.list(
+                    user_id, order=ConversationOrder.CREATED, deleted=deleted, size=_PAGE, after=after
+                )
+                for conversation in page.rows:
+                    yield conversation
+                after = page.next
+                if after is None:
+                    break
+
+
+def _run(line: Line) -> UUID | None:
+    """Neighbours that can be stored together: conversations, or items of one conversation."""
+    return None if isinstance(line, ConversationLine) else line.conversation_id

@@ -1,0 +1,1 @@
+"""The second entrance: what the server does by itself."""

@@ -1,0 +1,31 @@
+"""Fixtures: real parts only. See support/."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from support.postgres import TestPostgres
+from support.server import RunningServer, running_server
+
+
+@pytest.fixture(scope="session")
+async def postgres() -> AsyncIterator[TestPostgres]:
+    """One Postgres for the session."""
+    async with TestPostgres.running() as running:
+        yield running
+
+
+@pytest.fixture
+async def dsn(postgres: TestPostgres) -> AsyncIterator[str]:
+    """A fresh database with the schema."""
+    async with postgres.database() as address:
+        yield address
+
+
+@pytest.fixture
+async def server(dsn: str) -> AsyncIterator[RunningServer]:
+    """A server without authentication: the caller is `x-sage-user`, or `local`."""
+    async with running_server(dsn) as running:
+        yield running
