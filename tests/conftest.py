@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+import sage_client
 from support.postgres import TestPostgres
 from support.server import RunningServer, running_server
 
@@ -29,3 +30,10 @@ async def server(dsn: str) -> AsyncIterator[RunningServer]:
     """A server without authentication: the caller is `x-sage-user`, or `local`."""
     async with running_server(dsn) as running:
         yield running
+
+
+@pytest.fixture
+async def client(server: RunningServer) -> AsyncIterator[sage_client.AsyncSageClient]:
+    """The real client of that server, acting for `maria`."""
+    async with sage_client.connect_async(server.address, user="maria") as connected:
+        yield connected

@@ -57,7 +57,8 @@ class SageError(Exception):
     def __str__(self) -> str:
         text = f"{self.code.name}: {self.message}"
         for violation in self.field_violations:
-            text += f"; {violation.field}: {violation.description}"
+            if violation.description not in self.message:
+                text += f"; {violation.field}: {violation.description}"
         known = {"reason": self.reason, "request_id": self.request_id}
         extra = ", ".join(f"{name}={value}" for name, value in known.items() if value)
         return f"{text} ({extra})" if extra else text

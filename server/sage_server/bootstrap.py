@@ -63,6 +63,7 @@ from sage_server.workers.loops import Loop, Workers
 ROOT_KEY_FILE = "root.key"
 _SYNC_EVERY = 1.0
 _ROTATE_EVERY = 10.0
+_ERASE_EVERY = 30.0
 _PRUNE_EVERY = 600.0
 _log = logging.getLogger("sage.server")
 
@@ -77,9 +78,10 @@ class Application:
     workers: Workers
     replicas: Replicas
     api_keys: ApiKeys
+    users: Users
     rotation: KeyRotation
+    retention: Retention
     probe: DatabaseProbe
-    root_keys: RootKeys
 
 
 def data_dir(settings: Settings) -> Path:
@@ -108,7 +110,9 @@ async def open_application(settings: Settings, clock: Clock | None = None) -> As
         await migrate(dsn)
         database = await Database.open(dsn, _pool_options(settings))
         stack.push_async_callback(database.close)
-        yield await _build(settings, database, clock or SystemClock())
+        application = await _build(settings, database, clock or SystemClock())
+        stack.push_async_callback(application.replicas.leave)
+        yield application
 
 
 def open_root_keys(settings: Settings) -> RootKeys:
@@ -151,6 +155,7 @@ async def _build(settings: Settings, database: Database, clock: Clock) -> Applic
         rotations=PostgresRotationStore(database, keys),
         replicas=replicas,
     )
+    people = Users(users, PostgresErasureStore(database), replicas, clock)
     pages = PageTokens(keys)
     servicers = {
         "ConversationService": ConversationServicer(
@@ -160,7 +165,7 @@ async def _build(settings: Settings, database: Database, clock: Clock) -> Applic
         ),
         "AdminService": AdminServicer(
             api_keys=api_keys,
-            users=Users(users, PostgresErasureStore(database), replicas, clock),
+            users=people,
             rotation=rotation,
             information=ServerInformation(
                 replicas=replicas,
@@ -173,9 +178,17 @@ async def _build(settings: Settings, database: Database, clock: Clock) -> Applic
         ),
     }
     registry = CollectorRegistry()
-    interceptors = _interceptors(settings, registry, authentication, replicas, clock)
+    limits = _limits(settings)
+    interceptors = _interceptors(
+        settings=settings,
+        registry=registry,
+        authentication=authentication,
+        replicas=replicas,
+        limits=limits,
+        clock=clock,
+    )
     pipeline = Pipeline(interceptors, Deadlines(settings.unary_deadline, settings.stream_deadline))
-    server = GrpcServer(methods(servicers), pipeline, _server_options(settings))
+    server = GrpcServer(methods(servicers), pipeline, limits, _server_options(settings))
     retention = Retention(
         PostgresRetentionStore(database),
         clock,
@@ -186,10 +199,22 @@ async def _build(settings: Settings, database: Database, clock: Clock) -> Applic
         [
             Loop("replica-sync", _SYNC_EVERY, lambda: _sync(replicas, server)),
             Loop("key-rotation", _ROTATE_EVERY, rotation.reseal_pending),
+            Loop("erasure", _ERASE_EVERY, people.finish_erasures),
             Loop("retention", _PRUNE_EVERY, retention.run),
         ]
     )
-    return Application(settings, registry, server, workers, replicas, api_keys, rotation, probe, root_keys)
+    return Application(
+        settings=settings,
+        registry=registry,
+        server=server,
+        workers=workers,
+        replicas=replicas,
+        api_keys=api_keys,
+        users=people,
+        rotation=rotation,
+        retention=retention,
+        probe=probe,
+    )
 
 
 async def _ensure_installation_key(store: KeyStore, keys: KeyRing, wrapping: KeyWrapping) -> None:
@@ -238,25 +263,21 @@ def _authentication(
 
 
 def _interceptors(
+    *,
     settings: Settings,
     registry: CollectorRegistry,
     authentication: Authentication,
     replicas: Replicas,
+    limits: Limits,
     clock: Clock,
 ) -> list[Interceptor]:
-    limits = LimitOptions(
-        request_bytes=settings.max_request_bytes,
-        concurrent=settings.max_concurrent,
-        concurrent_per_user=settings.max_concurrent_per_user,
-        per_second_per_user=settings.max_rate_per_user,
-    )
     interceptors: list[Interceptor] = [
         RequestId(clock),
         Log(),
         Metrics(registry),
         Errors(),
         Authenticate(authentication, replicas),
-        Limits(limits),
+        limits,
         Validation(),
     ]
     if settings.otlp_endpoint is not None:
@@ -264,6 +285,17 @@ def _interceptors(
 
         interceptors.insert(1, Tracing(open_tracer(settings.otlp_endpoint, __version__)))
     return interceptors
+
+
+def _limits(settings: Settings) -> Limits:
+    return Limits(
+        LimitOptions(
+            request_bytes=settings.max_request_bytes,
+            concurrent=settings.max_concurrent,
+            concurrent_per_user=settings.max_concurrent_per_user,
+            per_second_per_user=settings.max_rate_per_user,
+        )
+    )
 
 
 def _server_options(settings: Settings) -> ServerOptions:

@@ -7,11 +7,9 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-import asyncpg
-
 from sage_server import __version__
 from sage_server.adapters.embedded_postgres import EmbeddedPostgresError
-from sage_server.adapters.postgres.migrate import UnsupportedPostgresError
+from sage_server.adapters.postgres.migrate import MigrationError
 from sage_server.bootstrap import ROOT_KEY_FILE, data_dir, open_application, open_root_keys
 from sage_server.domain.errors import SageError
 from sage_server.ports.keys import RootKeyError
@@ -95,12 +93,10 @@ async def _database(settings: Settings) -> list[Finding]:
         async with open_application(settings) as application:
             info = await application.probe.check()
             replicas = await application.replicas.live()
-    except (EmbeddedPostgresError, UnsupportedPostgresError, RootKeyError, OSError) as error:
+    except (EmbeddedPostgresError, MigrationError, RootKeyError, OSError) as error:
         return [Finding("database", f"{kind}: {error}", fine=False)]
     except SageError as error:
         return [Finding("database", f"{kind}: {error.message}", fine=False)]
-    except asyncpg.PostgresError as error:
-        return [Finding("database", f"{kind}: {type(error).__name__}", fine=False)]
     return [
         Finding("database", f"{kind}, Postgres {info.version}, schema {info.schema_revision}"),
         Finding("replicas", f"{len(replicas)} running"),

@@ -40,7 +40,6 @@ async def _run(application: Application, stopping: asyncio.Event, announce: Call
     finally:
         await application.server.drain(settings.drain)
         await application.workers.stop()
-        await application.replicas.leave()
         if metrics is not None:
             metrics()
 

@@ -124,6 +124,9 @@ class Settings(BaseSettings):
             raise ValueError("SAGE_TLS_CERTIFICATE and SAGE_TLS_KEY: give both")
         if self.tls_client_ca is not None and self.tls_certificate is None:
             raise ValueError("SAGE_TLS_CLIENT_CA: needs SAGE_TLS_CERTIFICATE and SAGE_TLS_KEY")
+        url = self.database_url
+        if url is not None and not url.get_secret_value().startswith(("postgresql://", "postgres://")):
+            raise ValueError("SAGE_DATABASE_URL: must start with postgresql://")
         if self.pool_min > self.pool_max:
             raise ValueError("SAGE_POOL_MIN: must not be larger than SAGE_POOL_MAX")
         if self.auth == "none" and not is_loopback(self.listen):

@@ -62,7 +62,6 @@ async def running_server(
         finally:
             await application.server.drain(0.2)
             await application.workers.stop()
-            await application.replicas.leave()
 
 
 class ChildServer:

@@ -458,6 +458,8 @@ async def test_stopping_a_sync_export_early_cancels_the_call(server: Server) -> 
     def work(client: sage_client.SageClient) -> None:
         for _ in client.conversations.export(show_deleted=True):
             break
+        # Before the client is closed, which would cancel the call as well.
+        asyncio.run_coroutine_threadsafe(server.cancelled.wait(), loop).result(5)
 
+    loop = asyncio.get_running_loop()
     await in_thread(server, work)
-    await asyncio.wait_for(server.cancelled.wait(), 5)

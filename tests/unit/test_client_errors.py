@@ -63,6 +63,15 @@ def test_everything_that_the_server_says_is_in_the_error() -> None:
     )
 
 
+def test_a_violation_that_the_message_names_is_not_said_twice() -> None:
+    violation = sage_client.FieldViolation("title", "too long")
+    failure = sage_client.Failure(
+        grpc.StatusCode.INVALID_ARGUMENT, "title: too long", field_violations=(violation,)
+    )
+
+    assert str(sage_client.InvalidArgument(failure)) == "INVALID_ARGUMENT: title: too long"
+
+
 @pytest.mark.parametrize("trailing", [(), (("grpc-status-details-bin", b"\xff\xff"),)])
 def test_an_answer_without_readable_details_is_still_a_typed_error(
     trailing: tuple[tuple[str, str | bytes], ...],

@@ -55,9 +55,16 @@ class JwtVerifier:
     def _verified(self, claims: dict[str, Any]) -> VerifiedToken:
         claim = self._options.tenant_claim
         tenant = self._options.default_tenant if claim is None else claims.get(claim)
-        if not isinstance(tenant, str) or not tenant:
+        if not isinstance(tenant, str) or not tenant or "\0" in tenant:
             raise unauthenticated("invalid")
-        return VerifiedToken(tenant, str(claims["sub"]), datetime.fromtimestamp(claims["exp"], UTC))
+        subject = str(claims["sub"])
+        try:
+            expires_at = datetime.fromtimestamp(claims["exp"], UTC)
+            (tenant + subject).encode()
+        except (ValueError, OverflowError, OSError):
+            # A year beyond our calendar, or half of a surrogate pair: signed, and still no use here.
+            raise unauthenticated("invalid") from None
+        return VerifiedToken(tenant, subject, expires_at)
 
     async def _verification_key(self, token: str) -> Any:
         if self._jwks is None:

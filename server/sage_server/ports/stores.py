@@ -138,24 +138,25 @@ class UserStore(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Erasure:
-    """What an erasure removed."""
-
-    erased_at: datetime
-    rows_by_table: dict[str, int]
-    signal: int
-    """The invalidation that tells replicas to drop their caches."""
-
-
 class ErasureStore(Protocol):
     """Removing a user for good."""
 
-    async def erase(self, user_id: UUID, now: datetime) -> Erasure:
-        """Destroy the key first and for good, then every row of every table that carries the user.
+    async def unfinished(self, limit: int) -> Sequence[UUID]:
+        """Users whose erasure was cut short."""
+        ...
 
-        Must go on where an earlier call was cut short. After it, a writer that still holds the old key
-        must fail.
+    async def destroy_keys(self, user_id: UUID, now: datetime) -> tuple[datetime, int]:
+        """Destroy every key of the user, for good.
+
+        Answers with when that first happened and with the signal that tells replicas.
+        """
+        ...
+
+    async def delete_rows(self, user_id: UUID) -> dict[str, int]:
+        """Delete every row of every table that carries the user; answers with how many, by table.
+
+        Must forget the user's external id as well. After it, a writer that still holds the old key must
+        fail.
         """
         ...
 

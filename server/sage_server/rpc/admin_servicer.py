@@ -44,12 +44,14 @@ class AdminServicer:
         role = Role(request.role)
         if role > caller.role:
             raise _denied(role)
+        tenant = _tenant(caller, request.tenant)
         key, secret = await self._api_keys.create(
-            tenant=_tenant(caller, request.tenant),
+            tenant=tenant,
             name=request.name,
             role=role,
             expires_at=from_timestamp(request, "expire_time"),
-            once=once(request),
+            # The kept answer holds the secret: another tenant's admin must not get it with the same body.
+            once=once(request, tenant),
         )
         return pb.CreateApiKeyResponse(api_key=_to_api_key(key), secret=secret)
 
@@ -101,9 +103,9 @@ class AdminServicer:
         return pb.EraseUserResponse(
             tables=[
                 admin_pb2.ErasedTable(table=table, rows=rows)
-                for table, rows in sorted(receipt.erasure.rows_by_table.items())
+                for table, rows in sorted(receipt.rows_by_table.items())
             ],
-            erase_time=to_timestamp(receipt.erasure.erased_at),
+            erase_time=to_timestamp(receipt.erased_at),
             replicas_confirmed=receipt.confirmed,
             replicas_unconfirmed=receipt.unconfirmed,
         )

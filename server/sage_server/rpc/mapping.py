@@ -33,10 +33,13 @@ def from_timestamp(request: Any, field: str) -> datetime | None:
     return found
 
 
-def once(request: Any) -> Once | None:
-    """The request's id with a digest of all of it, or None if it has no id."""
+def once(request: Any, scope: str = "") -> Once | None:
+    """The request's id with a digest of all of it, or None if it has no id.
+
+    `scope` is what else the answer depends on, where several callers share a space of request ids.
+    """
     if not request.request_id:
         return None
-    name = request.DESCRIPTOR.full_name.encode()
+    name = f"{request.DESCRIPTOR.full_name}\0{scope}".encode()
     body = request.SerializeToString(deterministic=True)
     return Once(UUID(request.request_id), hashlib.sha256(name + b"\0" + body).digest())

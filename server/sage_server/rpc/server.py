@@ -12,9 +12,12 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from sage_server.rpc.call import Method
+from sage_server.rpc.interceptors.limits import Limits
 from sage_server.rpc.pipeline import Pipeline
 
 _FRAME_SLACK = 1024 * 1024
+_LAST_WORDS = 1.0
+"""Seconds for the last answers to be sent."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,10 @@ class ServerOptions:
 class GrpcServer:
     """Serves the contract, health, and reflection."""
 
-    def __init__(self, methods: Sequence[Method], pipeline: Pipeline, options: ServerOptions) -> None:
+    def __init__(
+        self, methods: Sequence[Method], pipeline: Pipeline, limits: Limits, options: ServerOptions
+    ) -> None:
+        self._limits = limits
         self._server = grpc.aio.server(
             options=[
                 # Our own limit answers with a reason; gRPC's is the backstop behind it.
@@ -86,9 +92,13 @@ class GrpcServer:
             await self._health.set(service, status)
 
     async def drain(self, grace: float) -> None:
-        """Say that we go, take no new calls, and let the running ones finish within the grace."""
+        """Say that we go, refuse new calls with a reason, and let the running ones finish.
+
+        gRPC's own stop would cancel what arrives meanwhile, which a caller cannot tell from a loss.
+        """
         await self._health.enter_graceful_shutdown()
-        await self._server.stop(grace)
+        await self._limits.drain(grace)
+        await self._server.stop(_LAST_WORDS)
 
 
 def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
 
 from sage_server.domain.errors import not_found
 from sage_server.domain.identity import User, UserOverview
 from sage_server.engine.replicas import Replicas
 from sage_server.ports.clock import Clock
-from sage_server.ports.stores import Erasure, ErasureStore, UserStore
+from sage_server.ports.stores import ErasureStore, UserStore
+
+_BATCH = 100
 
 
 @dataclass(frozen=True)
 class ErasureReceipt:
     """What was erased, and which replicas have confirmed that they hold nothing more."""
 
-    erasure: Erasure
+    erased_at: datetime
+    rows_by_table: dict[str, int]
     confirmed: int
     unconfirmed: int
 
@@ -35,10 +40,24 @@ class Users:
 
     async def erase(self, tenant: str, external_id: str) -> ErasureReceipt:
         """Remove everything of a user, for good."""
-        user = await self._find(tenant, external_id)
-        erasure = await self._erasures.erase(user.id, self._clock.now())
-        confirmed, unconfirmed = await self._replicas.forget_everywhere(user.id, erasure.signal)
-        return ErasureReceipt(erasure, confirmed, unconfirmed)
+        return await self._erase((await self._find(tenant, external_id)).id)
+
+    async def finish_erasures(self) -> int:
+        """Go on with erasures that were cut short; answers with how many."""
+        users = await self._erasures.unfinished(_BATCH)
+        for user_id in users:
+            await self._erase(user_id)
+        return len(users)
+
+    async def _erase(self, user_id: UUID) -> ErasureReceipt:
+        """The key first: from then on every ciphertext is noise, in backups too. Then the caches, so that
+        nobody writes any more. Then the rows."""
+        erased_at, signal = await self._erasures.destroy_keys(user_id, self._clock.now())
+        confirmed, unconfirmed = await self._replicas.forget_everywhere(user_id, signal)
+        rows = await self._erasures.delete_rows(user_id)
+        return ErasureReceipt(
+            erased_at, {table: count for table, count in rows.items() if count}, confirmed, unconfirmed
+        )
 
     async def _find(self, tenant: str, external_id: str) -> User:
         user = await self._users.find(tenant, external_id)

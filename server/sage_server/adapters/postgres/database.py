@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -127,42 +126,35 @@ class Database:
         """How many rows the statement changed."""
         return await self._run(lambda c: Transaction(c).execute(statement, **values), repeatable=False)
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Transaction]:
-        """Several statements that commit together, or not at all."""
-        connection = await self._acquire()
-        try:
-            async with connection.transaction():
-                yield Transaction(connection)
-        except _CONNECTION_ERRORS as error:
-            raise _translated(error) from error
-        finally:
-            await self._release(connection)
+    async def transact(self, work: Callable[[Transaction], Awaitable[T]]) -> T:
+        """Run several statements that commit together, or not at all.
 
-    @asynccontextmanager
-    async def raw(self) -> AsyncIterator[Connection]:
-        """A bare connection, for what is no statement: COPY, LISTEN, advisory locks."""
-        connection = await self._acquire()
-        try:
-            yield connection
-        except _CONNECTION_ERRORS as error:
-            raise _translated(error) from error
-        finally:
-            await self._release(connection)
+        `work` may run more than once: a deadlock undoes everything, and it starts again.
+        """
+
+        async def run(connection: Connection) -> T:
+            async with connection.transaction():
+                return await work(Transaction(connection))
+
+        return await self._run(run, repeatable=False)
 
     async def _run(self, operation: Callable[[Connection], Awaitable[T]], *, repeatable: bool) -> T:
-        """Run one statement. A read whose connection was lost, as after a restart of the database, is
-        repeated once on another."""
-        connection = await self._acquire()
-        try:
-            return await operation(connection)
-        except _CONNECTION_ERRORS as error:
-            failure = _translated(error)
-            if not (repeatable and failure is not error and connection.is_closed()):
-                raise failure from error
-        finally:
-            await self._release(connection)
-        return await self._run(operation, repeatable=False)
+        """Run what is one transaction, again if it had no effect: after a deadlock, and a read also when
+        its connection was lost, as after a restart of the database."""
+        for last in (False, False, False, True):
+            connection = await self._acquire()
+            try:
+                return await operation(connection)
+            except asyncpg.DeadlockDetectedError as error:
+                if last:
+                    raise database_unavailable() from error
+            except _CONNECTION_ERRORS as error:
+                failure = _translated(error)
+                if last or not (repeatable and failure is not error and connection.is_closed()):
+                    raise failure from error
+            finally:
+                await self._release(connection)
+        raise AssertionError("unreachable")
 
     async def _acquire(self) -> Connection:
         try:

@@ -62,7 +62,11 @@ _END = 2**63 - 1
 _c = conversations.c
 _i = items.c
 _THREAD = (_c.user_id == bindparam("user_id")) & (_c.id == bindparam("conversation_id")) & IS_THREAD
-_ITEMS = (_i.user_id == bindparam("user_id")) & (_i.conversation_id == bindparam("conversation_id"))
+# An agent's own thread is not one of these: its items are neither shown nor deleted here.
+_IS_THREAD = select(_c.id).where(_THREAD).correlate(None).exists()
+_ITEMS = (
+    (_i.user_id == bindparam("user_id")) & (_i.conversation_id == bindparam("conversation_id")) & _IS_THREAD
+)
 
 
 def _grown(*, live: bool) -> CTE:
@@ -235,7 +239,7 @@ class PostgresItemStore:
         """Every item is opened and sealed again for its new row, batch by batch in one transaction."""
 
         async def write(cipher: UserCipher) -> Conversation:
-            async with self._database.transaction() as transaction:
+            async def copy_all(transaction: Transaction) -> Conversation:
                 copy = await self._start_fork(transaction, user_id, fork, cipher)
                 copy = await self._copy_items(transaction, user_id, fork, copy, cipher)
                 if once is not None:
@@ -243,6 +247,8 @@ class PostgresItemStore:
                     kept = replays.values(cipher, user_id, once, answer, fork.created_at)
                     await transaction.execute(replays.INSERT, **kept)
                 return copy
+
+            return await self._database.transact(copy_all)
 
         try:
             return await write_sealed(self._keys, user_id, write)

@@ -7,15 +7,18 @@ from importlib import resources
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
+
+from sage_server.domain.errors import database_unavailable
 
 _LOCK = 0x5A6E0000
 MINIMUM_POSTGRES = 15
 
 
-class UnsupportedPostgresError(Exception):
-    """The server is too old."""
+class MigrationError(Exception):
+    """The database cannot be used. The message says why, without the address or the password."""
 
 
 async def migrate(dsn: str) -> None:
@@ -24,6 +27,11 @@ async def migrate(dsn: str) -> None:
     try:
         async with engine.begin() as connection:
             await connection.run_sync(_upgrade)
+    except OSError as error:
+        raise database_unavailable() from error
+    except DBAPIError as error:
+        cause = error.orig.__cause__ if error.orig is not None else None
+        raise MigrationError(f"The database refuses ({type(cause or error).__name__}).") from error
     finally:
         await engine.dispose()
 
@@ -31,9 +39,7 @@ async def migrate(dsn: str) -> None:
 def _upgrade(connection: Connection) -> None:
     version = int(connection.execute(text("SHOW server_version_num")).scalar_one()) // 10_000
     if version < MINIMUM_POSTGRES:
-        raise UnsupportedPostgresError(
-            f"Postgres {version} is too old: {MINIMUM_POSTGRES} or newer is needed."
-        )
+        raise MigrationError(f"Postgres {version} is too old: {MINIMUM_POSTGRES} or newer is needed.")
     # Held until the transaction ends, and the migrations are in the same transaction.
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     config = Config()
@@ -44,7 +50,4 @@ def _upgrade(connection: Connection) -> None:
 
 
 def _sqlalchemy_url(dsn: str) -> str:
-    scheme, _, rest = dsn.partition("://")
-    if scheme not in ("postgres", "postgresql"):
-        raise ValueError("a database URL starts with postgresql://")
-    return f"postgresql+asyncpg://{rest}"
+    return f"postgresql+asyncpg://{dsn.partition('://')[2]}"

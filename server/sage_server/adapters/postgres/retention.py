@@ -55,7 +55,8 @@ class PostgresRetentionStore:
 
     async def prune(self, policy: RetentionPolicy, now: datetime, limit: int) -> int:
         """A batch of each, in one transaction under an advisory lock: one replica at a time."""
-        async with self._database.transaction() as transaction:
+
+        async def prune_all(transaction: Transaction) -> int:
             locked = await transaction.fetchrow(_LOCKED, lock=_LOCK)
             if locked is None or not locked[0]:
                 return 0
@@ -64,8 +65,9 @@ class PostgresRetentionStore:
                 pruned += await self._threads(transaction, _INACTIVE, policy.inactive_before, limit)
             pruned += await transaction.execute(_REQUESTS, now=now, limit=limit)
             pruned += await transaction.execute(_SIGNALS, signals_before=now - _SIGNALS_KEPT, limit=limit)
-            pruned += await transaction.execute(_REPLICAS, limit=limit)
-        return pruned
+            return pruned + await transaction.execute(_REPLICAS, limit=limit)
+
+        return await self._database.transact(prune_all)
 
     async def _threads(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -12,18 +13,12 @@ from sqlalchemy import ARRAY, LargeBinary, Table, Uuid, bindparam, delete, func,
 from sqlalchemy.sql import ColumnElement
 
 from sage_server.adapters.postgres.database import Database, Record, Statement, Transaction
-from sage_server.adapters.postgres.schema import cell, sealed_columns, sealed_tables, user_keys
+from sage_server.adapters.postgres.schema import SUPERSEDED, cell, sealed_columns, sealed_tables, user_keys
 from sage_server.adapters.postgres.sealed_rows import cipher_for
 from sage_server.ports.keys import Cell, KeyRing
 
 _k = user_keys.c
-_PENDING = Statement(
-    select(_k.user_id)
-    .where(_k.wrapped_key.is_not(None))
-    .group_by(_k.user_id)
-    .having(func.count() > 1)
-    .limit(bindparam("limit"))
-)
+_PENDING = Statement(select(_k.user_id).where(SUPERSEDED).distinct().limit(bindparam("limit")))
 _OLD_VERSIONS = Statement(
     select(_k.key_version)
     .where(_k.user_id == bindparam("user_id"), _k.key_version < bindparam("current"))
@@ -81,15 +76,15 @@ class PostgresRotationStore:
         self._keys = keys
 
     async def pending(self, limit: int) -> Sequence[UUID]:
-        """Users with more than one key."""
+        """By a partial index that is empty but for them."""
         return [row["user_id"] for row in await self._database.fetch(_PENDING, limit=limit)]
 
     async def reseal(self, user_id: UUID, limit: int) -> int:
         """A batch of each table, each in a transaction that holds the rows' locks."""
         done = 0
         for table in _TABLES:
-            async with self._database.transaction() as transaction:
-                done += await self._reseal_table(transaction, table, user_id, limit)
+            reseal = partial(self._reseal_table, table=table, user_id=user_id, limit=limit)
+            done += await self._database.transact(reseal)
         return done
 
     async def drop_unused(self, user_id: UUID) -> int:

@@ -74,6 +74,8 @@ users = Table(
     _time("erased_at", nullable=True),
     UniqueConstraint("tenant", "external_id"),
 )
+ERASING = users.c.erased_at.is_not(None) & users.c.external_id.is_not(None)
+Index("ix_users_erasing", users.c.id, postgresql_where=ERASING)
 
 user_keys = Table(
     "user_keys",
@@ -83,9 +85,12 @@ user_keys = Table(
     Column("root_key_id", Text, nullable=False),
     Column("wrapped_key", LargeBinary),  # NULL once destroyed; the row stays until no other needs it
     _time("created_at"),
+    _time("superseded_at", nullable=True),
     PrimaryKeyConstraint("user_id", "key_version"),
     Index(None, "root_key_id"),
 )
+SUPERSEDED = user_keys.c.superseded_at.is_not(None) & user_keys.c.wrapped_key.is_not(None)
+Index("ix_user_keys_superseded", user_keys.c.user_id, postgresql_where=SUPERSEDED)
 
 heads = Table(
     "heads",

@@ -9,9 +9,10 @@ from uuid import UUID
 import asyncpg
 from sqlalchemy import Select, Table, bindparam, delete, func, insert, null, select, update
 
-from sage_server.adapters.postgres.database import Database, Record, Statement
+from sage_server.adapters.postgres.database import Database, Record, Statement, Transaction
 from sage_server.adapters.postgres.replicas import SIGNAL
 from sage_server.adapters.postgres.schema import (
+    ERASING,
     conversations,
     heads,
     items,
@@ -24,7 +25,6 @@ from sage_server.domain.identity import User, UserOverview
 from sage_server.domain.ids import INSTALLATION, new_id
 from sage_server.ports.clock import Clock
 from sage_server.ports.keys import NewKey, WrappedKey
-from sage_server.ports.stores import Erasure
 
 _k = user_keys.c
 _MINE = _k.user_id == bindparam("user_id")
@@ -49,7 +49,14 @@ _key = insert(user_keys).values(
     created_at=bindparam("now"),
 )
 _CREATE = Statement(_key.add_cte(_user.cte("new_user")).add_cte(_head.cte("new_head")))
-_ADD_KEY = Statement(_key)
+_superseded = (
+    update(user_keys)
+    .where(_MINE, _k.superseded_at.is_(None))
+    .values(superseded_at=bindparam("now"))
+    .cte("superseded")
+)
+_ADD_KEY = Statement(_key.add_cte(_superseded))
+_ERASING = Statement(select(users.c.id).where(ERASING).limit(bindparam("limit")))
 _KEYS = Statement(
     select(_k.key_version, _k.root_key_id, _k.wrapped_key)
     .where(_MINE, _k.wrapped_key.is_not(None))
@@ -152,7 +159,7 @@ class PostgresKeyStore:
         return [_wrapped(row) for row in await self._database.fetch(_KEYS, user_id=user_id)]
 
     async def add(self, user_id: UUID, key: WrappedKey) -> bool:
-        """Insert, unless the version is taken."""
+        """Insert, unless the version is taken, and mark the older ones."""
         try:
             await self._database.execute(_ADD_KEY, **_key_values(user_id, key, self._clock.now()))
         except asyncpg.UniqueViolationError:
@@ -185,25 +192,37 @@ class PostgresErasureStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def erase(self, user_id: UUID, now: datetime) -> Erasure:
-        """Two transactions: the key, which makes every ciphertext unreadable; then the rows.
+    async def unfinished(self, limit: int) -> Sequence[UUID]:
+        """By a partial index that is empty but for them."""
+        return [row["id"] for row in await self._database.fetch(_ERASING, limit=limit)]
 
-        The second locks the key rows first. A writer's foreign key waits for that lock and then finds no
-        key, so nothing can be written behind the deletion's back.
-        """
-        async with self._database.transaction() as transaction:
+    async def destroy_keys(self, user_id: UUID, now: datetime) -> tuple[datetime, int]:
+        """One transaction, with the signal that every replica must drop its copy."""
+
+        async def destroy(transaction: Transaction) -> tuple[datetime, int]:
             row = await transaction.fetchrow(_ERASED, user_id=user_id, now=now)
-            assert row is not None
             await transaction.execute(_DESTROY_KEYS, user_id=user_id)
-        counts = {}
-        async with self._database.transaction() as transaction:
-            await transaction.fetch(_LOCK_KEYS, user_id=user_id)
-            for name, statement in _ERASE.items():
-                counts[name] = await transaction.execute(statement, user_id=user_id)
-            await transaction.execute(_FORGET_NAME, user_id=user_id)
             signal = await transaction.fetchrow(SIGNAL, subject=user_id, now=now)
+            assert row is not None
             assert signal is not None
-        return Erasure(row["erased_at"], {name: n for name, n in counts.items() if n}, signal["seq"])
+            return row["erased_at"], signal["seq"]
+
+        return await self._database.transact(destroy)
+
+    async def delete_rows(self, user_id: UUID) -> dict[str, int]:
+        """One transaction that locks the key rows first. A writer's foreign key waits for that lock and
+        then finds no key, so nothing can be written behind the deletion's back."""
+
+        async def delete_all(transaction: Transaction) -> dict[str, int]:
+            await transaction.fetch(_LOCK_KEYS, user_id=user_id)
+            counts = {
+                table: await transaction.execute(statement, user_id=user_id)
+                for table, statement in _ERASE.items()
+            }
+            await transaction.execute(_FORGET_NAME, user_id=user_id)
+            return counts
+
+        return await self._database.transact(delete_all)
 
 
 def _key_values(user_id: UUID, key: WrappedKey, now: datetime) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from sage_server.engine.lru import Lru
 from sage_server.rpc.call import Call
 
 _USERS_REMEMBERED = 100_000
+_DRAIN_POLL = 0.02
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,18 @@ class Limits:
         self._options = options
         self._monotonic = monotonic
         self._running = 0
+        self._closing = False
         self._running_by_user: dict[object, int] = {}
         self._buckets: Lru[object, _Bucket] = Lru(_USERS_REMEMBERED)
 
     async def enter(self, call: Call) -> None:
         """RESOURCE_EXHAUSTED, or the call counts from here on."""
+        if self._closing:
+            raise SageError(
+                Reason.SHUTTING_DOWN,
+                "The server is stopping. Try again: another one takes over.",
+                retry_after=timedelta(seconds=1),
+            )
         options = self._options
         if options.request_bytes and len(call.raw) > options.request_bytes:
             raise SageError(
@@ -68,6 +77,13 @@ class Limits:
             self._running_by_user[key] = left
         else:
             del self._running_by_user[key]
+
+    async def drain(self, grace: float) -> None:
+        """Let nobody in any more, and wait until everybody is out, but not longer than the grace."""
+        self._closing = True
+        give_up = self._monotonic() + grace
+        while self._running and self._monotonic() < give_up:  # noqa: ASYNC110 (once a process)
+            await asyncio.sleep(_DRAIN_POLL)
 
     def _take(self, key: object) -> None:
         rate = self._options.per_second_per_user

@@ -59,10 +59,25 @@ def upgrade() -> None:
         sa.Column("root_key_id", sa.Text(), nullable=False),
         sa.Column("wrapped_key", sa.LargeBinary(), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("superseded_at", sa.DateTime(timezone=True), nullable=True),
         sa.ForeignKeyConstraint(["user_id"], ["users.id"], name=op.f("fk_user_keys_users")),
         sa.PrimaryKeyConstraint("user_id", "key_version", name=op.f("pk_user_keys")),
     )
     op.create_index(op.f("ix_user_keys_root_key_id"), "user_keys", ["root_key_id"], unique=False)
+    op.create_index(
+        "ix_user_keys_superseded",
+        "user_keys",
+        ["user_id"],
+        unique=False,
+        postgresql_where=sa.text("superseded_at IS NOT NULL AND wrapped_key IS NOT NULL"),
+    )
+    op.create_index(
+        "ix_users_erasing",
+        "users",
+        ["id"],
+        unique=False,
+        postgresql_where=sa.text("erased_at IS NOT NULL AND external_id IS NOT NULL"),
+    )
     op.create_table(
         "api_keys",
         sa.Column("user_id", sa.Uuid(), nullable=False),

@@ -1,0 +1,38 @@
+"""The schema in the database is the schema in the code."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from sage_server.adapters.postgres.migrate import migrate
+from sage_server.adapters.postgres.schema import metadata
+from support.postgres import TestPostgres
+
+
+async def test_migrations_give_the_schema_of_the_code(dsn: str) -> None:
+    def differences(connection: Connection) -> list[object]:
+        context = MigrationContext.configure(connection, opts={"target_metadata": metadata})
+        return list(compare_metadata(context, metadata))
+
+    engine = create_async_engine(dsn.replace("postgresql://", "postgresql+asyncpg://"))
+    async with engine.connect() as connection:
+        assert await connection.run_sync(differences) == []
+    await engine.dispose()
+
+
+async def test_servers_that_start_together_migrate_once(postgres: TestPostgres) -> None:
+    name = "test_migrate_together"
+    await postgres.execute(f"CREATE DATABASE {name}")
+    try:
+        await asyncio.gather(*(migrate(postgres.dsn(name)) for _ in range(4)))
+        connection = await asyncpg.connect(postgres.dsn(name))
+        assert await connection.fetchval("SELECT count(*) FROM users") == 1
+        await connection.close()
+    finally:
+        await postgres.execute(f"DROP DATABASE {name}")

@@ -1,0 +1,227 @@
+"""AdminService through the real client and server."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+
+import asyncpg
+import pytest
+
+import sage_client
+from sage_client import ApiKeyRole, AsyncSageClient, NewItem
+from sage_server.adapters.postgres.schema import metadata, sealed_tables, user_tables
+from support.server import RunningServer, running_server
+
+
+@pytest.fixture
+async def database(dsn: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(dsn)
+    yield connection
+    await connection.close()
+
+
+async def rows_of(database: asyncpg.Connection, user_id: str) -> dict[str, int]:
+    """Rows of every table that carries the user, asked from the database and not from our schema."""
+    tables = await database.fetch(
+        "SELECT table_name FROM information_schema.columns "
+        "WHERE column_name = 'user_id' AND table_schema = 'public'"
+    )
+    return {
+        table["table_name"]: await database.fetchval(
+            f"SELECT count(*) FROM {table['table_name']} WHERE user_id = $1::text::uuid", user_id
+        )
+        for table in tables
+    }
+
+
+async def test_erased_is_erased(server: RunningServer, database: asyncpg.Connection) -> None:
+    """Rows, keys and caches on every replica; the counts say so; somebody else's stay."""
+    async with (
+        running_server(server.dsn) as other,
+        sage_client.connect_async(server.address, user="maria") as here,
+        sage_client.connect_async(other.address, user="maria") as there,
+        sage_client.connect_async(server.address, user="ada") as ada,
+    ):
+        thread = await here.conversations.create("secret")
+        await there.conversations.append(thread.id, [NewItem.user("one"), NewItem.user("two")])
+        kept = await ada.conversations.create("kept")
+        user = await here.admin.get_user("maria")
+        assert (user.conversation_count, user.item_count) == (1, 2)
+        erased = await here.admin.erase_user("maria")
+        assert erased.rows_by_table["items"] == 2
+        assert erased.rows_by_table["conversations"] == 1
+        assert erased.rows_by_table["requests"] == 2
+        assert (erased.replicas_confirmed, erased.replicas_unconfirmed) == (2, 0)
+        assert not any((await rows_of(database, user.id)).values())
+        tombstone = await database.fetchrow("SELECT * FROM users WHERE id = $1::text::uuid", user.id)
+        assert tombstone is not None
+        assert tombstone["external_id"] is None
+        with pytest.raises(sage_client.NotFound):
+            await here.admin.get_user("maria")
+        for client in (here, there):
+            with pytest.raises(sage_client.NotFound):
+                await client.conversations.get(thread.id)
+        assert (await here.admin.get_user("maria")).id != user.id
+        assert (await ada.conversations.get(kept.id)).title == "kept"
+
+
+async def test_no_table_with_a_user_can_be_forgotten_by_erasure(database: asyncpg.Connection) -> None:
+    """What the database has is what erasure and rotation know."""
+    found = await database.fetch(
+        "SELECT table_name FROM information_schema.columns "
+        "WHERE column_name = 'user_id' AND table_schema = 'public'"
+    )
+    assert {row["table_name"] for row in found} == {table.name for table in user_tables()}
+    sealed = await database.fetch(
+        "SELECT DISTINCT table_name FROM information_schema.columns "
+        "WHERE column_name LIKE '%\\_enc' AND table_schema = 'public'"
+    )
+    assert {row["table_name"] for row in sealed} == {table.name for table in sealed_tables()}
+    for table in sealed_tables():
+        assert {"user_id", "id", "key_version"} <= set(table.c.keys())
+        assert [c.name for c in table.columns if c.name.endswith("_enc") and "purpose" not in c.info] == []
+
+
+async def test_every_foreign_key_stays_within_a_user() -> None:
+    for table in metadata.sorted_tables:
+        for constraint in table.foreign_key_constraints:
+            first = constraint.column_keys[0]
+            assert first == "user_id", f"{table.name} -> {constraint.referred_table.name}"
+    for table in user_tables():
+        assert next(iter(table.primary_key.columns)).name == "user_id"
+
+
+async def test_writers_that_race_an_erasure_leave_nothing_behind(
+    server: RunningServer, database: asyncpg.Connection
+) -> None:
+    async with (
+        running_server(server.dsn) as other,
+        sage_client.connect_async(server.address, user="maria") as here,
+        sage_client.connect_async(other.address, user="maria") as there,
+    ):
+        thread = await here.conversations.create("secret")
+        user = await here.admin.get_user("maria")
+
+        async def write(client: AsyncSageClient) -> None:
+            while True:
+                try:
+                    await client.conversations.append(thread.id, [NewItem.user("text")])
+                    await client.conversations.create("more")
+                except (sage_client.NotFound, sage_client.FailedPrecondition):
+                    return
+
+        writers = [asyncio.create_task(write(client)) for client in (here, there) for _ in range(4)]
+        await asyncio.sleep(0.3)
+        await here.admin.erase_user("maria")
+        await asyncio.gather(*writers)
+        assert not any((await rows_of(database, user.id)).values())
+
+
+async def test_an_erasure_that_was_cut_short_goes_on(
+    server: RunningServer, database: asyncpg.Connection
+) -> None:
+    async with sage_client.connect_async(server.address, user="maria") as client:
+        await client.conversations.create("secret")
+        user = await client.admin.get_user("maria")
+        await database.execute(
+            "UPDATE user_keys SET wrapped_key = NULL WHERE user_id = $1::text::uuid", user.id
+        )
+        await database.execute("UPDATE users SET erased_at = now() WHERE id = $1::text::uuid", user.id)
+        await server.application.users.finish_erasures()
+        assert not any((await rows_of(database, user.id)).values())
+        assert (await client.conversations.create("afresh")).title == "afresh"
+
+
+async def test_a_rotated_user_key_leaves_every_row_readable_and_no_row_behind(
+    server: RunningServer, database: asyncpg.Connection
+) -> None:
+    """While writers on two replicas go on writing with whatever key they hold."""
+    async with (
+        running_server(server.dsn) as other,
+        sage_client.connect_async(server.address, user="maria") as here,
+        sage_client.connect_async(other.address, user="maria") as there,
+    ):
+        thread = await here.conversations.create("secret", metadata={"a": "1"})
+        stop = asyncio.Event()
+
+        async def write(client: AsyncSageClient) -> int:
+            written = 0
+            while not stop.is_set():
+                await client.conversations.append(thread.id, [NewItem.user(f"text {written}")])
+                await client.conversations.update(thread.id, title=f"title {written}")
+                written += 1
+            return written
+
+        writers = [asyncio.create_task(write(client)) for client in (here, there) for _ in range(3)]
+        for expected in (2, 3):
+            await asyncio.sleep(0.2)
+            assert await here.admin.rotate_user_key("maria") == expected
+            assert await server.application.rotation.reseal_pending() == 0
+        stop.set()
+        written = sum(await asyncio.gather(*writers))
+        user = await here.admin.get_user("maria")
+        assert (user.key_version, user.key_rotation_pending) == (3, False)
+        items = [item async for item in there.conversations.items(thread.id, page_size=200)]
+        assert len(items) == written
+        assert (await there.conversations.get(thread.id)).metadata == {"a": "1"}
+        for table in sealed_tables():
+            old = await database.fetchval(
+                f"SELECT count(*) FROM {table.name} WHERE user_id = $1::text::uuid AND key_version <> 3",
+                user.id,
+            )
+            assert old == 0, table.name
+
+
+async def test_a_key_that_a_row_needs_cannot_be_removed(
+    server: RunningServer, database: asyncpg.Connection
+) -> None:
+    async with sage_client.connect_async(server.address, user="maria") as client:
+        await client.conversations.create("secret")
+        user = await client.admin.get_user("maria")
+        with pytest.raises(asyncpg.ForeignKeyViolationError):
+            await database.execute("DELETE FROM user_keys WHERE user_id = $1::text::uuid", user.id)
+
+
+async def test_root_rotation_wraps_every_key_again_and_loses_none(dsn: str, tmp_path: object) -> None:
+    old, new = "k1:" + "A" * 43 + "=", "k2:" + "B" * 42 + "A="
+    async with running_server(dsn, root_key=old) as server:
+        async with sage_client.connect_async(server.address, user="maria") as client:
+            thread = await client.conversations.create("secret")
+    async with running_server(dsn, root_key=new, root_key_previous=old) as server:
+        async with sage_client.connect_async(server.address, user="maria") as client:
+            rotated = await client.admin.rotate_root_key()
+            assert (rotated.root_key_id, rotated.rewrapped_keys) == ("k2", 2)
+            assert (await client.admin.rotate_root_key()).rewrapped_keys == 0
+    async with running_server(dsn, root_key=new) as server:
+        async with sage_client.connect_async(server.address, user="maria") as client:
+            assert (await client.conversations.get(thread.id)).title == "secret"
+
+
+async def test_an_api_key_is_shown_once_and_stored_as_a_hash(
+    server: RunningServer, database: asyncpg.Connection
+) -> None:
+    async with sage_client.connect_async(server.address) as client:
+        created = await client.admin.create_api_key("worker", ApiKeyRole.SERVICE)
+        assert created.secret.startswith("sage_sk_")
+        assert created.secret.startswith(created.api_key.prefix)
+        stored = await database.fetchval("SELECT secret_hash FROM api_keys")
+        assert stored == hashlib.sha256(created.secret.encode()).digest()
+        listed = [key async for key in client.admin.list_api_keys(page_size=1)]
+        assert listed == [created.api_key]
+        revoked = await client.admin.revoke_api_key(created.api_key.id)
+        assert revoked.revoke_time is not None
+        assert (await client.admin.revoke_api_key(created.api_key.id)) == revoked
+        with pytest.raises(sage_client.NotFound):
+            await client.admin.revoke_api_key("0193e2a4-7b1c-7c3a-9e58-0123456789ab")
+
+
+async def test_server_info_names_every_replica(server: RunningServer) -> None:
+    async with running_server(server.dsn), sage_client.connect_async(server.address) as client:
+        info = await client.admin.server_info()
+        assert len(info.replicas) == 2
+        assert info.replica in info.replicas
+        assert info.database == "external"
+        assert info.schema_revision == "0001"
+        assert info.root_key_id == "test"

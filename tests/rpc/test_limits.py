@@ -1,0 +1,84 @@
+"""Overload is refused early and says when to come back."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import pytest
+
+import sage_client
+from sage.v1 import conversation_service_pb2 as pb
+from sage_client import NewItem, RetryPolicy
+from support.server import running_server
+
+NO_RETRY = RetryPolicy(max_attempts=1)
+
+
+async def test_a_user_who_calls_too_often_is_told_when_to_come_back(dsn: str) -> None:
+    async with running_server(dsn, max_rate_per_user=5) as server:
+        async with sage_client.connect_async(server.address, user="maria", retry=NO_RETRY) as maria:
+            with pytest.raises(sage_client.ResourceExhausted) as refused:
+                for _ in range(30):
+                    await maria.conversations.delete_all()
+            assert refused.value.reason == "RATE_LIMITED"
+            assert refused.value.retry_after is not None
+            assert 0 < refused.value.retry_after <= 1
+            ada = maria.with_options(user="ada")
+            await ada.conversations.delete_all()
+
+
+async def test_too_many_calls_at_once_are_refused_and_the_rest_are_answered(dsn: str) -> None:
+    async with running_server(dsn, max_concurrent_per_user=4, pool_max=2) as server:
+        async with sage_client.connect_async(server.address, user="maria", retry=NO_RETRY) as client:
+            thread = await client.conversations.create()
+            answers = await asyncio.gather(
+                *(client.conversations.append(thread.id, [NewItem.user("x")]) for _ in range(60)),
+                return_exceptions=True,
+            )
+            refused = [answer for answer in answers if isinstance(answer, sage_client.ResourceExhausted)]
+            assert refused
+            assert {error.reason for error in refused} == {"OVERLOADED"}
+            stored = await client.conversations.get(thread.id)
+            assert stored.message_count == len(answers) - len(refused)
+            # Every place was given back.
+            assert await client.conversations.delete_all() == 1
+
+
+async def test_a_request_that_is_too_large_is_refused_with_the_limit(dsn: str) -> None:
+    async with running_server(dsn, max_request_bytes=10_000) as server:
+        async with sage_client.connect_async(server.address) as client:
+            thread = await client.conversations.create()
+            with pytest.raises(sage_client.ResourceExhausted) as refused:
+                await client.conversations.append(thread.id, [NewItem.user("x" * 20_000)])
+            assert refused.value.reason == "REQUEST_TOO_LARGE"
+            assert refused.value.metadata == {"limit_bytes": "10000"}
+
+
+async def test_a_dry_pool_is_overload_and_not_a_failure(dsn: str) -> None:
+    async with running_server(dsn, pool_min=1, pool_max=1, pool_timeout=0.2) as server:
+        async with sage_client.connect_async(server.address, retry=NO_RETRY) as client:
+            thread = await client.conversations.create()
+            answers = await asyncio.gather(
+                *(
+                    client.conversations.append(thread.id, [NewItem.user("x" * 50_000)] * 50)
+                    for _ in range(12)
+                ),
+                return_exceptions=True,
+            )
+            failures = [answer for answer in answers if isinstance(answer, BaseException)]
+            assert all(isinstance(error, sage_client.ResourceExhausted) for error in failures), failures
+            assert (await client.conversations.get(thread.id)).message_count == 50 * (12 - len(failures))
+
+
+async def test_the_servers_deadline_holds_without_one_from_the_caller(dsn: str) -> None:
+    async with running_server(dsn, unary_deadline=0.001) as server:
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            call = channel.unary_unary(
+                "/sage.v1.ConversationService/CreateConversation",
+                request_serializer=pb.CreateConversationRequest.SerializeToString,
+                response_deserializer=pb.CreateConversationResponse.FromString,
+            )
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await call(pb.CreateConversationRequest())
+            assert refused.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
