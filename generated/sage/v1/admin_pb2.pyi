@@ -27,7 +27,9 @@ class _ApiKeyRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ApiKeyRole
     API_KEY_ROLE_UNSPECIFIED: _ApiKeyRole.ValueType  # 0
     """Not a valid role."""
     API_KEY_ROLE_SERVICE: _ApiKeyRole.ValueType  # 1
-    """Acts for users of its tenant, named in the metadata `x-sage-user`. No admin RPC."""
+    """Acts for users of its tenant, named in the metadata `x-sage-user`: the user's id in the application,
+    with `%` and what is not printable ASCII percent-encoded as UTF-8. No admin RPC.
+    """
     API_KEY_ROLE_ADMIN: _ApiKeyRole.ValueType  # 2
     """As SERVICE, and administers its tenant: API keys, users, tenant and user flags."""
     API_KEY_ROLE_OPERATOR: _ApiKeyRole.ValueType  # 3
@@ -39,7 +41,9 @@ class ApiKeyRole(_ApiKeyRole, metaclass=_ApiKeyRoleEnumTypeWrapper):
 API_KEY_ROLE_UNSPECIFIED: ApiKeyRole.ValueType  # 0
 """Not a valid role."""
 API_KEY_ROLE_SERVICE: ApiKeyRole.ValueType  # 1
-"""Acts for users of its tenant, named in the metadata `x-sage-user`. No admin RPC."""
+"""Acts for users of its tenant, named in the metadata `x-sage-user`: the user's id in the application,
+with `%` and what is not printable ASCII percent-encoded as UTF-8. No admin RPC.
+"""
 API_KEY_ROLE_ADMIN: ApiKeyRole.ValueType  # 2
 """As SERVICE, and administers its tenant: API keys, users, tenant and user flags."""
 API_KEY_ROLE_OPERATOR: ApiKeyRole.ValueType  # 3

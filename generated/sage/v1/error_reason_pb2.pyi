@@ -359,6 +359,11 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
 
         {"reason": "ERROR_REASON_TASK_DEPENDENCY_FAILED", "domain": "sage", "metadata": {"task": "research"}}
     """
+    ERROR_REASON_TOKEN_KEYS_UNAVAILABLE: _ErrorReason.ValueType  # 65
+    """The keys that verify JWTs cannot be fetched now. UNAVAILABLE, with google.rpc.RetryInfo.
+
+        {"reason": "ERROR_REASON_TOKEN_KEYS_UNAVAILABLE", "domain": "sage"}
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """Why a call failed: the `reason` of the google.rpc.ErrorInfo that every error carries, with domain `sage`.
@@ -703,5 +708,10 @@ ERROR_REASON_TASK_DEPENDENCY_FAILED: ErrorReason.ValueType  # 64
 """A task that it depends on failed or was skipped. Only in tasks.
 
     {"reason": "ERROR_REASON_TASK_DEPENDENCY_FAILED", "domain": "sage", "metadata": {"task": "research"}}
+"""
+ERROR_REASON_TOKEN_KEYS_UNAVAILABLE: ErrorReason.ValueType  # 65
+"""The keys that verify JWTs cannot be fetched now. UNAVAILABLE, with google.rpc.RetryInfo.
+
+    {"reason": "ERROR_REASON_TOKEN_KEYS_UNAVAILABLE", "domain": "sage"}
 """
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

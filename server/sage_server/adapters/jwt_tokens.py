@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import jwt
 
 from sage_server.domain.credentials import unauthenticated
+from sage_server.domain.errors import Reason, SageError
 from sage_server.ports.credentials import VerifiedToken
 
 
@@ -48,6 +49,12 @@ class JwtVerifier:
             )
         except jwt.ExpiredSignatureError:
             raise unauthenticated("expired") from None
+        except jwt.PyJWKClientConnectionError:
+            raise SageError(
+                Reason.TOKEN_KEYS_UNAVAILABLE,
+                "The keys that verify tokens cannot be fetched now.",
+                retry_after=timedelta(seconds=2),
+            ) from None
         except jwt.PyJWTError:
             raise unauthenticated("invalid") from None
         return self._verified(claims)
