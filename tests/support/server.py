@@ -48,7 +48,7 @@ test_settings.__test__ = False  # type: ignore[attr-defined]
 
 @asynccontextmanager
 async def running_server(
-    dsn: str, *, clock: FakeClock | None = None, **changes: Any
+    dsn: str, clock: FakeClock | None = None, /, **changes: Any
 ) -> AsyncIterator[RunningServer]:
     """Everything that `sage-server serve` starts, in this process. Two on one database are two replicas."""
     clock = clock or FakeClock()
