@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -89,28 +89,40 @@ def data_dir(settings: Settings) -> Path:
     return settings.data_dir or default_data_dir()
 
 
+@dataclass(frozen=True)
+class DatabaseAccess:
+    """Where the database is, and what to do if it is gone."""
+
+    dsn: str
+    revive: Callable[[], Awaitable[None]]
+
+
 @asynccontextmanager
-async def open_database(settings: Settings) -> AsyncIterator[str]:
-    """The address of the database; an embedded one runs until the block ends."""
+async def open_database(settings: Settings) -> AsyncIterator[DatabaseAccess]:
+    """Access to the database; an embedded one runs until the block ends."""
     if settings.database_url is not None:
-        yield settings.database_url.get_secret_value()
+        yield DatabaseAccess(settings.database_url.get_secret_value(), _wait_for_it)
         return
     postgres = await EmbeddedPostgres.start(data_dir(settings))
     try:
-        yield postgres.dsn
+        yield DatabaseAccess(postgres.dsn, postgres.revive)
     finally:
         await postgres.stop()
+
+
+async def _wait_for_it() -> None:
+    """Somebody else's database is somebody else's to start."""
 
 
 @asynccontextmanager
 async def open_application(settings: Settings, clock: Clock | None = None) -> AsyncIterator[Application]:
     """Bring up the database and its schema, and build everything on it."""
     async with AsyncExitStack() as stack:
-        dsn = await stack.enter_async_context(open_database(settings))
-        await migrate(dsn)
-        database = await Database.open(dsn, _pool_options(settings))
+        access = await stack.enter_async_context(open_database(settings))
+        await migrate(access.dsn)
+        database = await Database.open(access.dsn, _pool_options(settings))
         stack.push_async_callback(database.close)
-        application = await _build(settings, database, clock or SystemClock())
+        application = await _build(settings, database, access, clock or SystemClock())
         stack.push_async_callback(application.replicas.leave)
         yield application
 
@@ -124,7 +136,7 @@ def open_root_keys(settings: Settings) -> RootKeys:
     return FileRootKeys.open_or_create(data_dir(settings) / ROOT_KEY_FILE)
 
 
-async def _build(settings: Settings, database: Database, clock: Clock) -> Application:
+async def _build(settings: Settings, database: Database, access: DatabaseAccess, clock: Clock) -> Application:
     root_keys = open_root_keys(settings)
     wrapping = KeyWrapping(root_keys)
     key_store = PostgresKeyStore(database, clock)
@@ -197,7 +209,7 @@ async def _build(settings: Settings, database: Database, clock: Clock) -> Applic
     )
     workers = Workers(
         [
-            Loop("replica-sync", _SYNC_EVERY, lambda: _sync(replicas, server)),
+            Loop("replica-sync", _SYNC_EVERY, lambda: _sync(replicas, server, access)),
             Loop("key-rotation", _ROTATE_EVERY, rotation.reseal_pending),
             Loop("erasure", _ERASE_EVERY, people.finish_erasures),
             Loop("retention", _PRUNE_EVERY, retention.run),
@@ -225,12 +237,13 @@ async def _ensure_installation_key(store: KeyStore, keys: KeyRing, wrapping: Key
     await keys.cipher(INSTALLATION)
 
 
-async def _sync(replicas: Replicas, server: GrpcServer) -> None:
+async def _sync(replicas: Replicas, server: GrpcServer, access: DatabaseAccess) -> None:
     """Health follows the database: a replica that cannot reach it should get no calls."""
     try:
         await replicas.sync()
     except SageError:
         await server.set_serving(serving=False)
+        await access.revive()
         raise
     await server.set_serving(serving=True)
 

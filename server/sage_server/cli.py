@@ -62,8 +62,8 @@ def migrate_command() -> None:
     """
 
     async def run(settings: Settings) -> None:
-        async with open_database(settings) as dsn:
-            await migrate(dsn)
+        async with open_database(settings) as access:
+            await migrate(access.dsn)
 
     _run(run(_quiet_settings()))
     typer.echo("The schema is up to date.")

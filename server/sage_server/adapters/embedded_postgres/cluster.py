@@ -99,6 +99,11 @@ class EmbeddedPostgres:
         except OSError as error:
             raise EmbeddedPostgresError(f"Cannot run Postgres in {data_dir}: {error}") from error
 
+    async def revive(self) -> None:
+        """Start Postgres again if it is gone, as after a crash or the kernel's hunt for memory."""
+        async with alone(self._layout.critical, _START_SECONDS):
+            await _adopt_or_launch(self._layout)
+
     async def stop(self) -> None:
         """Stop using Postgres, and shut it down if no other Sage server uses it. A second call does nothing.
 
