@@ -11,7 +11,7 @@ from enum import Enum, auto
 from sage_client.errors import ResourceExhausted, SageError, Unavailable
 
 # The server's own limits, which turn a call away before it begins. A model's limit may come in its middle.
-_REFUSED = frozenset({"RATE_LIMITED", "OVERLOADED"})
+_REFUSED = frozenset({"RATE_LIMITED", "OVERLOADED", "SHUTTING_DOWN"})
 
 
 class Repeat(Enum):
@@ -54,8 +54,9 @@ class RetryPolicy:
                 # Without RetryInfo the request is too large, and will be next time.
                 return error.retry_after is not None and (repeat is Repeat.SAFE or error.reason in _REFUSED)
             case Unavailable():
-                # The connection or the database went away, perhaps after the work was done.
-                return repeat is Repeat.SAFE
+                # The connection or the database went away, perhaps after the work was done. Only a server
+                # that is stopping says that nothing was.
+                return repeat is Repeat.SAFE or error.reason in _REFUSED
             case _:
                 return False
 

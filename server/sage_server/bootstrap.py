@@ -34,7 +34,7 @@ from sage_server.engine.caches import Caches
 from sage_server.engine.replicas import Replicas
 from sage_server.ports.clock import Clock
 from sage_server.ports.keys import KeyRing, KeyStore, RootKeys
-from sage_server.ports.stores import DatabaseProbe, Replica
+from sage_server.ports.stores import DatabaseProbe, Replica, ReplicaStore
 from sage_server.rpc.admin_servicer import AdminServicer
 from sage_server.rpc.call import Interceptor
 from sage_server.rpc.conversation_servicer import ConversationServicer
@@ -57,7 +57,7 @@ from sage_server.services.retention import Retention
 from sage_server.services.server_info import ServerInformation
 from sage_server.services.transfer import Transfer
 from sage_server.services.users import Users
-from sage_server.settings import Settings
+from sage_server.settings import Settings, SettingsError
 from sage_server.workers.loops import Loop, Workers
 
 ROOT_KEY_FILE = "root.key"
@@ -125,6 +125,28 @@ async def open_application(settings: Settings, clock: Clock | None = None) -> As
         application = await _build(settings, database, access, clock or SystemClock())
         stack.push_async_callback(application.replicas.leave)
         yield application
+
+
+@dataclass(frozen=True)
+class Stores:
+    """What can be looked at without a server."""
+
+    probe: DatabaseProbe
+    keys: KeyRing
+    replicas: ReplicaStore
+
+
+@asynccontextmanager
+async def open_stores(settings: Settings) -> AsyncIterator[Stores]:
+    """The database as it is, for a look."""
+    async with open_database(settings) as access:
+        database = await Database.open(access.dsn, _pool_options(settings))
+        clock = SystemClock()
+        try:
+            keys = CachedKeyRing(PostgresKeyStore(database, clock), open_root_keys(settings), 1)
+            yield Stores(PostgresProbe(database), keys, PostgresReplicaStore(database, clock))
+        finally:
+            await database.close()
 
 
 def open_root_keys(settings: Settings) -> RootKeys:
@@ -294,10 +316,19 @@ def _interceptors(
         Validation(),
     ]
     if settings.otlp_endpoint is not None:
+        interceptors.insert(1, _tracing(settings.otlp_endpoint))
+    return interceptors
+
+
+def _tracing(endpoint: str) -> Interceptor:
+    try:
         from sage_server.rpc.interceptors.tracing import Tracing  # noqa: PLC0415 (needs the extra `otel`)
 
-        interceptors.insert(1, Tracing(open_tracer(settings.otlp_endpoint, __version__)))
-    return interceptors
+        return Tracing(open_tracer(endpoint, __version__))
+    except ImportError:
+        raise SettingsError(
+            "SAGE_OTLP_ENDPOINT: needs the extra `otel` (pip install 'sage-memory[otel]')"
+        ) from None
 
 
 def _limits(settings: Settings) -> Limits:

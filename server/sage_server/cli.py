@@ -175,7 +175,7 @@ def rotate_user(
 ) -> None:
     """Give a user a new key and seal everything of theirs again. Safe while servers run.
 
-    Example: sage-server keys rotate-user maria@example.com
+    Example: sage-server keys rotate-user maria
     """
 
     async def run(settings: Settings) -> int:

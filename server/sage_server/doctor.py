@@ -7,11 +7,14 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+import asyncpg
+
 from sage_server import __version__
 from sage_server.adapters.embedded_postgres import EmbeddedPostgresError
 from sage_server.adapters.postgres.migrate import MigrationError
-from sage_server.bootstrap import ROOT_KEY_FILE, data_dir, open_application, open_root_keys
+from sage_server.bootstrap import ROOT_KEY_FILE, data_dir, open_root_keys, open_stores
 from sage_server.domain.errors import SageError
+from sage_server.domain.ids import INSTALLATION
 from sage_server.ports.keys import RootKeyError
 from sage_server.settings import Settings
 
@@ -50,6 +53,8 @@ def _root_key(settings: Settings) -> Finding:
 
 
 def _address(settings: Settings) -> Finding:
+    if settings.listen.startswith("unix:"):
+        return Finding("address", settings.listen)
     host, _, port = settings.listen.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=1):
@@ -88,15 +93,23 @@ def _readable(path: Path) -> bool:
 
 
 async def _database(settings: Settings) -> list[Finding]:
+    """Looks, and changes nothing: neither makes a database nor brings its schema up to date."""
     kind = "embedded" if settings.database_url is None else "external"
+    if settings.database_url is None and not (data_dir(settings) / "postgres").exists():
+        return [Finding("database", "embedded: none yet: the first start makes one")]
     try:
-        async with open_application(settings) as application:
-            info = await application.probe.check()
-            replicas = await application.replicas.live()
+        async with open_stores(settings) as stores:
+            info = await stores.probe.check()
+            await stores.keys.cipher(INSTALLATION)
+            replicas = await stores.replicas.live()
     except (EmbeddedPostgresError, MigrationError, RootKeyError, OSError) as error:
         return [Finding("database", f"{kind}: {error}", fine=False)]
     except SageError as error:
         return [Finding("database", f"{kind}: {error.message}", fine=False)]
+    except asyncpg.UndefinedTableError:
+        return [Finding("database", f"{kind}: no schema yet: `migrate` or the first start makes it")]
+    except asyncpg.PostgresError as error:
+        return [Finding("database", f"{kind}: it refuses ({type(error).__name__})", fine=False)]
     return [
         Finding("database", f"{kind}, Postgres {info.version}, schema {info.schema_revision}"),
         Finding("replicas", f"{len(replicas)} running"),

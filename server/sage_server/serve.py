@@ -10,7 +10,7 @@ from collections.abc import Callable
 from prometheus_client import start_http_server
 
 from sage_server.bootstrap import Application, data_dir, open_application
-from sage_server.settings import Settings
+from sage_server.settings import Settings, is_loopback
 
 _log = logging.getLogger("sage.server")
 
@@ -35,6 +35,8 @@ async def _run(application: Application, stopping: asyncio.Event, announce: Call
     application.workers.start()
     try:
         announce(_welcome(settings, port))
+        if settings.tls_certificate is None and not is_loopback(settings.listen):
+            _log.warning("credentials and content travel in the clear: no TLS, and not loopback only")
         await stopping.wait()
         _log.info("stopping: running calls may finish")
     finally:
@@ -49,7 +51,12 @@ def _start_metrics(application: Application) -> Callable[[], None] | None:
     if address == "off":
         return None
     host, _, port = address.rpartition(":")
-    server, thread = start_http_server(int(port), host.strip("[]"), application.registry)
+    try:
+        server, thread = start_http_server(int(port), host.strip("[]"), application.registry)
+    except (OSError, ValueError) as error:
+        raise OSError(
+            f"SAGE_METRICS_LISTEN: {address} cannot be listened on. Choose another, or `off`."
+        ) from error
 
     def stop() -> None:
         server.shutdown()
@@ -61,22 +68,23 @@ def _start_metrics(application: Application) -> Callable[[], None] | None:
 
 def _welcome(settings: Settings, port: int) -> str:
     host = settings.listen.rpartition(":")[0]
+    address = settings.listen if settings.listen.startswith("unix:") else f"{host}:{port}"
     database = "external" if settings.database_url is not None else "embedded Postgres"
-    auth = (
-        "API keys" + (" and JWTs" if settings.jwt_configured else "")
-        if settings.auth == "required"
-        else "none: anybody on this machine is the operator, so only loopback is served"
-    )
-    scheme = "TLS" if settings.tls_certificate else "plaintext"
-    return "\n".join(
-        (
-            f"Sage listens on {host}:{port} ({scheme} gRPC)",
-            f"  database        {database}",
-            f"  data            {data_dir(settings)}",
-            f"  authentication  {auth}",
-            f"  metrics         {settings.metrics_listen}",
+    if settings.auth == "none":
+        auth = "none: anybody on this machine is the operator, so only loopback is served"
+    else:
+        auth = "API keys and JWTs" if settings.jwt_configured else "API keys"
+    lines = [
+        f"Sage listens on {address} ({'TLS' if settings.tls_certificate else 'plaintext'} gRPC)",
+        f"  database        {database}",
+        f"  data            {data_dir(settings)}",
+        f"  authentication  {auth}",
+        f"  metrics         {settings.metrics_listen}",
+    ]
+    if settings.auth == "none" and settings.tls_certificate is None and not address.startswith("unix:"):
+        lines += [
             "  try             buf curl --protocol grpc --http2-prior-knowledge \\",
-            f'                    -d \'{{"title": "Hello"}}\' http://{host}:{port}/sage.v1.ConversationService/CreateConversation',
-            "  stop            Ctrl-C",
-        )
-    )
+            '                    -d \'{"title": "Hello"}\' \\',
+            f"                    http://{address}/sage.v1.ConversationService/CreateConversation",
+        ]
+    return "\n".join([*lines, "  stop            Ctrl-C"])

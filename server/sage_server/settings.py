@@ -46,7 +46,8 @@ class Settings(BaseSettings):
         default=None, description="Root key as `id:base64`. Default: a file root.key in the data directory."
     )
     root_key_previous: SecretStr | None = Field(
-        default=None, description="Earlier root keys, separated by commas, for rotation and older backups."
+        default=None,
+        description="Other root keys to unwrap with, separated by commas: earlier ones, and a coming one.",
     )
     key_cache: int = Field(default=10_000, ge=1, description="Users whose unwrapped keys are held in memory.")
 
@@ -56,7 +57,7 @@ class Settings(BaseSettings):
     tenant: str = Field(
         default="default",
         pattern=r"^[A-Za-z0-9._-]{1,64}$",
-        description="Tenant of local users, and of JWTs without a tenant claim.",
+        description="Tenant of local users, and of JWTs while no tenant claim is set.",
     )
     jwt_algorithm: Literal[
         "RS256", "RS384", "RS512", "ES256", "ES384", "EdDSA", "HS256", "HS384", "HS512"

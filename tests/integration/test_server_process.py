@@ -167,9 +167,14 @@ async def test_keys_commands_work_beside_a_running_server(folder: Path) -> None:
 
 
 async def test_the_doctor_says_what_is_wrong(folder: Path) -> None:
-    well = await asyncio.to_thread(command, folder, "doctor")
-    assert well.returncode == 0, well.stdout
-    assert "WRONG" not in well.stdout
+    new = await asyncio.to_thread(command, folder, "doctor")
+    assert new.returncode == 0, new.stdout
+    assert new.stdout.count("none yet") == 2
+    assert list(folder.iterdir()) == []
+    async with child_server(data_dir=folder):
+        well = await asyncio.to_thread(command, folder, "doctor")
+        assert well.returncode == 0, well.stdout
+        assert "1 running" in well.stdout
     (folder / "root.key").chmod(0o644)
     ill = await asyncio.to_thread(
         command,

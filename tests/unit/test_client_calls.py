@@ -162,7 +162,7 @@ async def client(server: Server) -> AsyncIterator[AsyncSageClient]:
         yield connected
 
 
-UNAVAILABLE = Fail(grpc.StatusCode.UNAVAILABLE)
+UNAVAILABLE = Fail(grpc.StatusCode.UNAVAILABLE, reason="DATABASE_UNAVAILABLE")
 
 
 async def test_a_creation_that_is_tried_again_carries_the_same_request_id(
@@ -239,6 +239,10 @@ async def test_a_change_that_may_have_been_made_is_not_sent_twice(
     server.fail = [UNAVAILABLE]
     await client.conversations.update("c1", title="x")
     assert len(server.seen) == 4
+
+    server.fail = [Fail(grpc.StatusCode.UNAVAILABLE, reason="SHUTTING_DOWN")]
+    await client.conversations.delete("c1")
+    assert len(server.seen) == 6
 
 
 async def test_attempts_end_with_the_policy(server: Server, client: AsyncSageClient) -> None:

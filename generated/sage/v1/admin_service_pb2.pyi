@@ -340,7 +340,9 @@ class EraseUserResponse(_message.Message):
 
     @_builtins.property
     def erase_time(self) -> _timestamp_pb2.Timestamp:
-        """When the key was destroyed, and with it every ciphertext, in backups too."""
+        """When the key was destroyed, and with it the sense of every ciphertext in this database. A backup from
+        before holds the wrapped key as well: it can be read for as long as the backup and the root key are kept.
+        """
 
     def __init__(
         self,

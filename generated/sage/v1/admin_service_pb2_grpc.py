@@ -154,7 +154,7 @@ class AdminServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def EraseUser(self, request, context):
-        """Erases a user for good: first the key, then every row, then the caches of every replica.
+        """Erases a user for good: first the key, then the caches of every replica, then every row.
         Safe to retry: an erasure that was cut short goes on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -50,7 +50,7 @@ class AdminServiceStub:
     the old key goes when no row uses it.
     """
     EraseUser: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.EraseUserRequest, _admin_service_pb2.EraseUserResponse]
-    """Erases a user for good: first the key, then every row, then the caches of every replica.
+    """Erases a user for good: first the key, then the caches of every replica, then every row.
     Safe to retry: an erasure that was cut short goes on.
     """
     RotateRootKey: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.RotateRootKeyRequest, _admin_service_pb2.RotateRootKeyResponse]
@@ -94,7 +94,7 @@ class AdminServiceAsyncStub(AdminServiceStub):
     the old key goes when no row uses it.
     """
     EraseUser: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.EraseUserRequest, _admin_service_pb2.EraseUserResponse]  # type: ignore[assignment]
-    """Erases a user for good: first the key, then every row, then the caches of every replica.
+    """Erases a user for good: first the key, then the caches of every replica, then every row.
     Safe to retry: an erasure that was cut short goes on.
     """
     RotateRootKey: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.RotateRootKeyRequest, _admin_service_pb2.RotateRootKeyResponse]  # type: ignore[assignment]
@@ -171,7 +171,7 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.EraseUserRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.EraseUserResponse, _abc.Awaitable[_admin_service_pb2.EraseUserResponse]]:
-        """Erases a user for good: first the key, then every row, then the caches of every replica.
+        """Erases a user for good: first the key, then the caches of every replica, then every row.
         Safe to retry: an erasure that was cut short goes on.
         """
 

@@ -74,7 +74,7 @@ def _trace(error: BaseException) -> list[str]:
 
 
 def open_tracer(endpoint: str, version: str) -> Tracer:
-    """A tracer that sends spans to an OpenTelemetry collector. Needs the extra `otel`."""
+    """A tracer that sends spans to a collector. Raises ImportError without the extra `otel`."""
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415

@@ -22,7 +22,7 @@ class O200kCounter:
 
 def _load_bindings() -> Any:
     """The compiled part of bpe-openai alone. Its Python part reads every encoding's table into dicts at
-    import, which costs half a second and 100 MB, and does not expose `count`."""
+    import, which costs most of a second and some 70 MB, and does not expose `count`."""
     package = importlib.util.find_spec("bpe_openai")
     assert package is not None
     assert package.origin is not None

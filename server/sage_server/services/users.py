@@ -50,7 +50,7 @@ class Users:
         return len(users)
 
     async def _erase(self, user_id: UUID) -> ErasureReceipt:
-        """The key first: from then on every ciphertext is noise, in backups too. Then the caches, so that
+        """The key first: from then on every ciphertext in the database is noise. Then the caches, so that
         nobody writes any more. Then the rows."""
         erased_at, signal = await self._erasures.destroy_keys(user_id, self._clock.now())
         confirmed, unconfirmed = await self._replicas.forget_everywhere(user_id, signal)

@@ -82,8 +82,14 @@ class FileRootKeys(_HeldRootKeys):
             _create(path, _line(*_new_key()))
         return cls(path)
 
+    @property
+    def current_id(self) -> str:
+        """The id of the newest key, also if another process has just added it."""
+        self._catch_up()
+        return self._current_id
+
     async def wrap(self, key: bytes, context: bytes) -> tuple[str, bytes]:
-        """Wrap with the newest key, also if another process has just added it."""
+        """Wrap with the newest key."""
         await asyncio.to_thread(self._catch_up)
         return await super().wrap(key, context)
 

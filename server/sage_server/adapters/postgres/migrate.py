@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import resources
 
+import asyncpg
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, text
@@ -23,7 +25,10 @@ class MigrationError(Exception):
 
 async def migrate(dsn: str) -> None:
     """Apply every migration that is missing; several servers that start together take turns."""
-    engine = create_async_engine(_sqlalchemy_url(dsn), poolclass=NullPool)
+    # asyncpg reads the address itself: SQLAlchemy's reading of it knows fewer options, such as no sslmode.
+    engine = create_async_engine(
+        "postgresql+asyncpg://", async_creator=partial(asyncpg.connect, dsn), poolclass=NullPool
+    )
     try:
         async with engine.begin() as connection:
             await connection.run_sync(_upgrade)
@@ -47,7 +52,3 @@ def _upgrade(connection: Connection) -> None:
         config.set_main_option("script_location", str(folder).replace("%", "%%"))
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
-
-
-def _sqlalchemy_url(dsn: str) -> str:
-    return f"postgresql+asyncpg://{dsn.partition('://')[2]}"
