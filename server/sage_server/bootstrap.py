@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -33,7 +34,7 @@ from sage_server.domain.ids import INSTALLATION, new_id
 from sage_server.engine.caches import Caches
 from sage_server.engine.replicas import Replicas
 from sage_server.ports.clock import Clock
-from sage_server.ports.keys import KeyRing, KeyStore, RootKeys
+from sage_server.ports.keys import KeyStore, RootKeys
 from sage_server.ports.stores import DatabaseProbe, Replica, ReplicaStore
 from sage_server.rpc.admin_servicer import AdminServicer
 from sage_server.rpc.call import Interceptor
@@ -132,8 +133,8 @@ class Stores:
     """What can be looked at without a server."""
 
     probe: DatabaseProbe
-    keys: KeyRing
     replicas: ReplicaStore
+    check_root_key: Callable[[], Awaitable[None]]
 
 
 @asynccontextmanager
@@ -143,8 +144,12 @@ async def open_stores(settings: Settings) -> AsyncIterator[Stores]:
         database = await Database.open(access.dsn, _pool_options(settings))
         clock = SystemClock()
         try:
-            keys = CachedKeyRing(PostgresKeyStore(database, clock), open_root_keys(settings), 1)
-            yield Stores(PostgresProbe(database), keys, PostgresReplicaStore(database, clock))
+            wrapping = KeyWrapping(open_root_keys(settings))
+            yield Stores(
+                probe=PostgresProbe(database),
+                replicas=PostgresReplicaStore(database, clock),
+                check_root_key=partial(check_root_key, PostgresKeyStore(database, clock), wrapping),
+            )
         finally:
             await database.close()
 
@@ -162,8 +167,8 @@ async def _build(settings: Settings, database: Database, access: DatabaseAccess,
     root_keys = open_root_keys(settings)
     wrapping = KeyWrapping(root_keys)
     key_store = PostgresKeyStore(database, clock)
-    keys = CachedKeyRing(key_store, root_keys, settings.key_cache)
-    await _ensure_installation_key(key_store, keys, wrapping)
+    keys = CachedKeyRing(key_store, wrapping, settings.key_cache)
+    await _ensure_installation_key(key_store, wrapping)
 
     users = PostgresUserStore(database, clock, wrapping.new_key)
     api_key_store = PostgresApiKeyStore(database, keys)
@@ -251,12 +256,18 @@ async def _build(settings: Settings, database: Database, access: DatabaseAccess,
     )
 
 
-async def _ensure_installation_key(store: KeyStore, keys: KeyRing, wrapping: KeyWrapping) -> None:
+async def _ensure_installation_key(store: KeyStore, wrapping: KeyWrapping) -> None:
     """Make the installation's key at the very first start. At every later one, opening it proves that the
     root key is the one that this database was written with."""
     if not await store.load(INSTALLATION):
         await store.add(INSTALLATION, await wrapping.new_key(INSTALLATION, 1))
-    await keys.cipher(INSTALLATION)
+    await check_root_key(store, wrapping)
+
+
+async def check_root_key(store: KeyStore, wrapping: KeyWrapping) -> None:
+    """Raises RootKeyError unless the installation's key opens."""
+    for key in await store.load(INSTALLATION):
+        await wrapping.unwrap(INSTALLATION, key)
 
 
 async def _sync(replicas: Replicas, server: GrpcServer, access: DatabaseAccess) -> None:

@@ -162,7 +162,7 @@ def revoke_api_key(key_id: Annotated[UUID, typer.Argument(help="The key's id.")]
 
     async def run(settings: Settings) -> None:
         async with open_application(settings) as application:
-            await application.api_keys.revoke(key_id, None)
+            await application.api_keys.revoke(key_id, tenant=settings.tenant, role=Role.OPERATOR)
 
     _run(run(_quiet_settings()))
     typer.echo("Revoked.")

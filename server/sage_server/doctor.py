@@ -14,7 +14,6 @@ from sage_server.adapters.embedded_postgres import EmbeddedPostgresError
 from sage_server.adapters.postgres.migrate import MigrationError
 from sage_server.bootstrap import ROOT_KEY_FILE, data_dir, open_root_keys, open_stores
 from sage_server.domain.errors import SageError
-from sage_server.domain.ids import INSTALLATION
 from sage_server.ports.keys import RootKeyError
 from sage_server.settings import Settings
 
@@ -100,7 +99,7 @@ async def _database(settings: Settings) -> list[Finding]:
     try:
         async with open_stores(settings) as stores:
             info = await stores.probe.check()
-            await stores.keys.cipher(INSTALLATION)
+            await stores.check_root_key()
             replicas = await stores.replicas.live()
     except (EmbeddedPostgresError, MigrationError, RootKeyError, OSError) as error:
         return [Finding("database", f"{kind}: {error}", fine=False)]

@@ -21,6 +21,8 @@ def configure_logging(level: str, form: str) -> None:
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("sage").setLevel(level.upper())
+    # It warns of a header that is no text by quoting it, and the header may be a token.
+    logging.getLogger("grpc._cython.cygrpc").setLevel(logging.ERROR)
 
 
 class JsonFormatter(logging.Formatter):

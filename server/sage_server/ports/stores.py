@@ -19,7 +19,7 @@ from sage_server.domain.conversations import (
     ItemFilter,
 )
 from sage_server.domain.idempotency import Once
-from sage_server.domain.identity import ApiKey, User, UserOverview
+from sage_server.domain.identity import ApiKey, Role, User, UserOverview
 from sage_server.domain.paging import Page, TimeCursor
 
 
@@ -76,6 +76,10 @@ class ConversationStore(Protocol):
 
     async def count(self, user_id: UUID, *, deleted: bool) -> int:
         """How many live, or deleted, conversations there are."""
+        ...
+
+    async def reserved(self, user_id: UUID, ids: Sequence[UUID]) -> set[UUID]:
+        """Those of the ids that belong to what this store does not show."""
         ...
 
     async def restore(self, user_id: UUID, conversation: Conversation) -> bool:
@@ -197,8 +201,11 @@ class ApiKeyStore(Protocol):
         """A page, newest first."""
         ...
 
-    async def revoke(self, key_id: UUID, tenant: str | None, now: datetime) -> ApiKey:
-        """Revoke; a key that is revoked stays as it is. Must raise NOT_FOUND outside the tenant."""
+    async def revoke(self, key_id: UUID, tenant: str | None, up_to: Role, now: datetime) -> ApiKey:
+        """Revoke; a key that is revoked stays as it is.
+
+        Must raise NOT_FOUND outside the tenant (None means any) and for a key of a higher role.
+        """
         ...
 
 

@@ -71,8 +71,7 @@ class AdminServicer:
         self, request: pb.RevokeApiKeyRequest, caller: Caller
     ) -> pb.RevokeApiKeyResponse:
         """A key that opens nothing more."""
-        tenant = None if caller.role is Role.OPERATOR else caller.tenant
-        key = await self._api_keys.revoke(UUID(request.api_key_id), tenant)
+        key = await self._api_keys.revoke(UUID(request.api_key_id), tenant=caller.tenant, role=caller.role)
         return pb.RevokeApiKeyResponse(api_key=_to_api_key(key))
 
     async def get_user(self, request: pb.GetUserRequest, caller: Caller) -> pb.GetUserResponse:

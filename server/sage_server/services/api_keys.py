@@ -39,8 +39,12 @@ class ApiKeys:
         """A page, newest first."""
         return await self._store.list(tenant, size, after)
 
-    async def revoke(self, key_id: UUID, tenant: str | None) -> ApiKey:
-        """Revoke a key of the tenant, or of any with None; every replica refuses it before this returns."""
-        key = await self._store.revoke(key_id, tenant, self._clock.now())
+    async def revoke(self, key_id: UUID, *, tenant: str, role: Role) -> ApiKey:
+        """Revoke a key as somebody of this tenant and role; every replica refuses it before this returns.
+
+        An operator reaches every tenant. Nobody reaches a key of a higher role.
+        """
+        reach = None if role is Role.OPERATOR else tenant
+        key = await self._store.revoke(key_id, reach, role, self._clock.now())
         await self._replicas.forget_everywhere(INSTALLATION)
         return key

@@ -127,7 +127,7 @@ class Transfer:
         )
 
     async def _checked(self, user_id: UUID, jsonl: bytes) -> list[Line]:
-        lines: list[Line] = []
+        numbered: list[tuple[int, Line]] = []
         known: set[UUID] = set()
         for number, raw in enumerate(jsonl.split(b"\n"), 1):
             if not raw.strip():
@@ -139,8 +139,13 @@ class Transfer:
                 raise invalid("jsonl", f"line {number} {error}") from None
             except SageError as error:
                 raise invalid("jsonl", f"line {number}: {error.message}") from None
-            lines.append(line)
-        return lines
+            numbered.append((number, line))
+        created = {
+            line.conversation.id: number for number, line in numbered if isinstance(line, ConversationLine)
+        }
+        for taken in await self._conversations.reserved(user_id, list(created)):
+            raise invalid("jsonl", f"line {created[taken]}: the id cannot be used")
+        return [line for _, line in numbered]
 
     async def _check(self, user_id: UUID, line: Line, known: set[UUID]) -> None:
         """An item must belong to a conversation of a line above or of the store."""

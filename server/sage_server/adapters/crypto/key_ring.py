@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import OrderedDict
 from uuid import UUID
 
 from sage_server.adapters.crypto.cipher import AesUserCipher
-from sage_server.domain.errors import user_erased
-from sage_server.ports.keys import KeyStore, RootKeys, WrappedKey
+from sage_server.domain.errors import data_loss, user_erased
+from sage_server.ports.keys import KeyStore, RootKeyError, RootKeys, WrappedKey
 
 USER_KEY_BYTES = 32
+_log = logging.getLogger("sage.keys")
 
 
 class CachedKeyRing:
     """Loads keys on demand and holds the unwrapped keys of at most `capacity` users."""
 
-    def __init__(self, store: KeyStore, root_keys: RootKeys, capacity: int) -> None:
+    def __init__(self, store: KeyStore, wrapping: KeyWrapping, capacity: int) -> None:
         self._store = store
-        self._root_keys = root_keys
+        self._wrapping = wrapping
         self._capacity = capacity
         self._ciphers: OrderedDict[UUID, AesUserCipher] = OrderedDict()
         self._generation = 0
@@ -43,11 +45,14 @@ class CachedKeyRing:
 
     async def _load(self, user_id: UUID) -> AesUserCipher:
         generation = self._generation
-        keys = {}
-        for key in await self._store.load(user_id):
-            keys[key.version] = await self._root_keys.unwrap(
-                key.root_key_id, key.wrapped, wrapping_context(user_id, key.version)
-            )
+        try:
+            keys = {
+                key.version: await self._wrapping.unwrap(user_id, key)
+                for key in await self._store.load(user_id)
+            }
+        except RootKeyError as error:
+            _log.error("a user's key does not open: %s", error, extra={"user": user_id})
+            raise data_loss("user_keys", "wrapped_key") from error
         if not keys:
             raise user_erased()
         cipher = AesUserCipher(user_id, keys)
@@ -69,11 +74,14 @@ class KeyWrapping:
         """A fresh random key for a user, wrapped."""
         return await self._wrap(user_id, version, os.urandom(USER_KEY_BYTES))
 
+    async def unwrap(self, user_id: UUID, key: WrappedKey) -> bytes:
+        """The key itself. Raises RootKeyError."""
+        context = wrapping_context(user_id, key.version)
+        return await self._root_keys.unwrap(key.root_key_id, key.wrapped, context)
+
     async def rewrap(self, user_id: UUID, key: WrappedKey) -> WrappedKey:
         """The same key, wrapped by the current root key."""
-        context = wrapping_context(user_id, key.version)
-        plain = await self._root_keys.unwrap(key.root_key_id, key.wrapped, context)
-        return await self._wrap(user_id, key.version, plain)
+        return await self._wrap(user_id, key.version, await self.unwrap(user_id, key))
 
     async def _wrap(self, user_id: UUID, version: int, key: bytes) -> WrappedKey:
         root_key_id, wrapped = await self._root_keys.wrap(key, wrapping_context(user_id, version))

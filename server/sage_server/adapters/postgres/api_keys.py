@@ -47,7 +47,12 @@ _LIST = {
 _tenant = bindparam("tenant", type_=_a.tenant.type)
 _REVOKE = Statement(
     update(api_keys)
-    .where(_OURS, _a.id == bindparam("key_id"), or_(_tenant.is_(None), _a.tenant == _tenant))
+    .where(
+        _OURS,
+        _a.id == bindparam("key_id"),
+        _a.role <= bindparam("up_to"),
+        or_(_tenant.is_(None), _a.tenant == _tenant),
+    )
     .values(revoked_at=func.coalesce(_a.revoked_at, bindparam("now")))
     .returning(*_COLUMNS)
 )
@@ -108,9 +113,9 @@ class PostgresApiKeyStore:
         page = [_opened(cipher, row) for row in rows[:size]]
         return Page(page, page[-1].id if len(rows) > size else None)
 
-    async def revoke(self, key_id: UUID, tenant: str | None, now: datetime) -> ApiKey:
+    async def revoke(self, key_id: UUID, tenant: str | None, up_to: Role, now: datetime) -> ApiKey:
         """Keeps the time of the first revocation."""
-        row = await self._database.fetchrow(_REVOKE, key_id=key_id, tenant=tenant, now=now)
+        row = await self._database.fetchrow(_REVOKE, key_id=key_id, tenant=tenant, up_to=up_to, now=now)
         if row is None:
             raise not_found("API key")
         return _opened(await cipher_for(self._keys, INSTALLATION, [row]), row)

@@ -93,6 +93,13 @@ def _delete_many(which: ColumnElement[bool]) -> Statement:
 
 
 _DELETE_SOME = _delete_many(_c.id == func.any(bindparam("ids", type_=ARRAY(Uuid()))))
+_RESERVED = Statement(
+    select(_c.id).where(
+        _c.user_id == bindparam("user_id"),
+        _c.id == func.any(bindparam("ids", type_=ARRAY(Uuid()))),
+        ~IS_THREAD,
+    )
+)
 _DELETE_ALL = _delete_many(true())
 
 
@@ -228,6 +235,10 @@ class PostgresConversationStore:
         row = await self._database.fetchrow(_COUNT[deleted], user_id=user_id)
         assert row is not None
         return int(row[0])
+
+    async def reserved(self, user_id: UUID, ids: Sequence[UUID]) -> set[UUID]:
+        """By primary key."""
+        return {row["id"] for row in await self._database.fetch(_RESERVED, user_id=user_id, ids=list(ids))}
 
     async def restore(self, user_id: UUID, conversation: Conversation) -> bool:
         """Insert; what is there already wins."""

@@ -25,11 +25,8 @@ class Authenticate:
     async def enter(self, call: Call) -> None:
         """UNAUTHENTICATED, PERMISSION_DENIED, or a caller."""
         await self._replicas.ensure_fresh()
-        named = call.text(USER)
         caller = await self._authentication.authenticate(
-            call.text(AUTHORIZATION),
-            None if named is None else unquote(named),
-            admin=call.method.admin,
+            call.text(AUTHORIZATION), _named_user(call), admin=call.method.admin
         )
         if caller.role < call.method.required_role:
             required = call.method.required_role.name
@@ -42,3 +39,11 @@ class Authenticate:
 
     def leave(self, call: Call) -> None:
         """Nothing to do."""
+
+
+def _named_user(call: Call) -> str | None:
+    """The user in the metadata, percent-decoded. What is no UTF-8 names nobody."""
+    try:
+        return unquote(call.text(USER) or "", errors="strict") or None
+    except UnicodeDecodeError:
+        return None

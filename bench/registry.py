@@ -1,0 +1,18 @@
+"""Every benchmark. A new one is a file with `run` and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from bench import append_items, get_conversation, list_conversations
+from bench.environment import Environment
+from bench.result import Result
+
+Benchmark: TypeAlias = Callable[[Environment], Awaitable[list[Result]]]
+
+BENCHMARKS: dict[str, Benchmark] = {
+    "get_conversation": get_conversation.run,
+    "append_items": append_items.run,
+    "list_conversations": list_conversations.run,
+}

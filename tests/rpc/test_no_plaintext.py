@@ -1,0 +1,380 @@
+"""Nothing that a person wrote is on disk or in a log in plaintext.
+
+A word that occurs nowhere else goes into every text field of every request, also of requests that fail. Then
+the database, every file of the data directory, and the server's output are searched for each of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+import secrets
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import asyncpg
+import grpc
+import pytest
+from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
+
+from sage.v1 import item_pb2
+from sage_server.adapters.embedded_postgres import EmbeddedPostgres
+from sage_server.adapters.postgres.schema import metadata, sealed_columns, sealed_tables
+from support.contract import (
+    BY_NAME,
+    METHODS,
+    Answer,
+    call,
+    fields,
+    is_map,
+    is_text,
+    response_of,
+    unary,
+    valid_request,
+)
+from support.postgres import public_folder
+from support.server import ChildServer, child_server
+
+USER = "maria"
+Code = grpc.StatusCode
+# Ids, names of things and tokens; a person writes none of them. An external id is an id of the application.
+NO_TEXT = re.compile(r"(^|_)(ids?|etag|page_token|tenant|paths)$")
+# They take no text, and would remove the rows that are to be searched. The import comes at the end.
+ERASING = {"EraseUser", "DeleteAllConversations", "ImportConversations"}
+
+
+@dataclass
+class Canaries:
+    """Words to look for, and where each was put."""
+
+    where: dict[str, str] = field(default_factory=dict)
+    beginning: str = field(default_factory=lambda: f"Canary{secrets.token_hex(8)}")
+    """All of them share it, so that one search finds any."""
+
+    def new(self, where: str) -> str:
+        word = f"{self.beginning}{secrets.token_hex(8)}"
+        self.where[word] = where
+        return word
+
+    def found_in(self, data: bytes) -> list[str]:
+        """The places of those that occur in the data in any of the forms that programs write text in."""
+        low = data.lower()
+        if not any(form in low for form in _forms(self.beginning)):
+            return []
+        found = [where for word, where in self.where.items() if any(form in low for form in _forms(word))]
+        return found or ["a part of one"]
+
+
+def _forms(word: str) -> Iterable[bytes]:
+    """Lower case, as everything is compared in it; base64 of each alignment, without the ends."""
+    text = word.encode()
+    yield text.lower()
+    yield word.encode("utf-16-le").lower()
+    yield word.encode("utf-16-be").lower()
+    yield text.hex().encode()
+    for before in range(3):
+        encoded = base64.b64encode(b"\0" * before + text)
+        yield encoded[4:-4].lower()
+        yield encoded[4:-4].replace(b"+", b"-").replace(b"/", b"_").lower()
+
+
+@dataclass(frozen=True)
+class Aftermath:
+    """All that a stopped server has left behind."""
+
+    canaries: Canaries
+    answers: dict[str, Answer]
+    rows: dict[str, list[asyncpg.Record]]
+    dump: bytes
+    files: dict[Path, bytes]
+    output: bytes
+    control: str
+
+
+@pytest.fixture(scope="module")
+async def aftermath() -> AsyncIterator[Aftermath]:
+    async with public_folder() as folder:
+        data_dir = folder / "data"
+        canaries = Canaries()
+        control = secrets.token_hex(12)
+        async with child_server(data_dir=data_dir, log_level="debug", auth="none") as child:
+            answers = await _write_everywhere(child, canaries)
+            rows, dump = await _dumped(data_dir, control)
+            child.process.terminate()
+            await child.ended()
+        files = {path: path.read_bytes() for path in data_dir.rglob("*") if _worth_reading(path)}
+        output = "".join(child.lines).encode()
+        yield Aftermath(canaries, answers, rows, dump, files, output, control)
+
+
+def _worth_reading(path: Path) -> bool:
+    """Everything but Postgres' own programs, which a root user gets a copy of."""
+    return path.is_file() and not any(part.startswith("postgres-bin") for part in path.parts)
+
+
+async def _write_everywhere(child: ChildServer, canaries: Canaries) -> dict[str, Answer]:
+    """Every implemented method with a canary in each of its texts, then requests that fail."""
+    writer = _Writer(child, canaries)
+    async with grpc.aio.insecure_channel(child.address) as channel:
+        return await writer.run(channel)
+
+
+class _Writer:
+    def __init__(self, child: ChildServer, canaries: Canaries) -> None:
+        self._child = child
+        self._canaries = canaries
+        self._answers: dict[str, Answer] = {}
+        self._thread = ""
+
+    async def run(self, channel: grpc.aio.Channel) -> dict[str, Answer]:
+        self._channel = channel
+        thread = response_of(BY_NAME["CreateConversation"], await self._send("CreateConversation"))
+        self._thread = thread.conversation.id
+        for method in METHODS:
+            if method.name not in ERASING and await self._has(method):
+                await self._send(method.name)
+        await self._import()
+        await self._fail()
+        return self._answers
+
+    async def _has(self, method: MethodDescriptor) -> bool:
+        answer = await call(self._channel, method, valid_request(method))
+        return answer.code is not Code.UNIMPLEMENTED
+
+    async def _send(self, name: str, note: str = "", /, **changes: Any) -> Answer:
+        """A valid request with a canary in each text, a request id, and these changes."""
+        method = BY_NAME[name]
+        request = self._filled(method, note)
+        for key, value in changes.items():
+            setattr(request, key, value)
+        answer = await call(self._channel, method, request, (("x-sage-user", USER),))
+        self._answers[f"{name}{note}"] = answer
+        return answer
+
+    def _filled(self, method: MethodDescriptor, note: str = "") -> Any:
+        request = valid_request(method)
+        for path in fields(method.input_type):
+            if not any(_is_choice(step) for step in path.steps):
+                where = f"{method.name}.{path.name}{note}"
+                self._fill(path.owner(request), path.field, where)
+        if method.name == "AppendItems":
+            request.items[0].kind = item_pb2.ITEM_KIND_TOOL_CALL
+        if method.name == "UpdateConversation":
+            request.update_mask.paths[:] = ["title", "metadata"]
+        return request
+
+    def _fill(self, owner: Any, field: FieldDescriptor, where: str) -> None:
+        known = {"conversation_id": self._thread, "request_id": str(uuid4()), "external_id": USER}
+        if field.name in known:
+            setattr(owner, field.name, known[field.name])
+        elif is_map(field):
+            pairs = getattr(owner, field.name)
+            pairs[self._canaries.new(f"{where} key")] = self._canaries.new(f"{where} value")
+        elif _holds_text(field) and field.is_repeated:
+            getattr(owner, field.name).append(self._canaries.new(where))
+        elif _holds_text(field):
+            setattr(owner, field.name, self._canaries.new(where))
+
+    async def _import(self) -> None:
+        canary = self._canaries.new
+        thread, where = str(uuid4()), "ImportConversations"
+        lines: list[dict[str, Any]] = [
+            {
+                "type": "conversation",
+                "id": thread,
+                "title": canary(f"{where} title"),
+                "metadata": {canary(f"{where} key"): canary(f"{where} value")},
+                "create_time": "2024-01-01T00:00:00Z",
+                "unknown": canary(f"{where} unknown"),
+            },
+            {
+                "type": "item",
+                "id": str(uuid4()),
+                "conversation_id": thread,
+                "kind": "tool_output",
+                "text": canary(f"{where} text"),
+                "author": canary(f"{where} author"),
+                "tool": {
+                    "call_id": canary(f"{where} call_id"),
+                    "name": canary(f"{where} tool"),
+                    "arguments_json": json.dumps({"a": canary(f"{where} arguments")}),
+                },
+            },
+        ]
+        whole = b"\n".join(json.dumps(line).encode() for line in lines)
+        await self._send("ImportConversations", jsonl=whole)
+        for name, bad in {
+            "not JSON": canary(f"{where} not JSON").encode(),
+            "kind": json.dumps(lines[1] | {"kind": canary(f"{where} bad kind")}).encode(),
+            "id": json.dumps(lines[1] | {"id": canary(f"{where} bad id")}).encode(),
+            "type": json.dumps({"type": canary(f"{where} bad type")}).encode(),
+            "time": json.dumps(lines[0] | {"create_time": canary(f"{where} bad time")}).encode(),
+            "long": json.dumps(lines[1] | {"text": canary(f"{where} long") * 4000}).encode(),
+            "NUL": json.dumps(lines[1] | {"text": canary(f"{where} NUL") + "\0"}).encode(),
+            "half a pair": json.dumps(lines[1] | {"text": canary(f"{where} half") + "\ud800"}).encode(),
+        }.items():
+            await self._send("ImportConversations", f" {name}", jsonl=whole + b"\n" + bad)
+
+    async def _fail(self) -> None:
+        canary = self._canaries.new
+        reused = str(uuid4())
+        for note in (" first", " reused", " reused again"):
+            await self._send("CreateConversation", note, request_id=reused)
+            await self._send("CreateApiKey", note, request_id=reused)
+        for name in ("AppendItems", "ForkConversation"):
+            reused = str(uuid4())
+            for note in (" first", " reused"):
+                await self._send(name, note, request_id=reused)
+        long = canary("too long") * 20
+        await self._send("CreateConversation", " long", title=long)
+        await self._send("CreateApiKey", " long", name=long)
+        await self._send("UpdateConversation", " long", title=long)
+        await self._send("CreateConversation", " NUL", title=canary("NUL") + "\0")
+        await self._send("UpdateConversation", " etag", etag=canary("etag"))
+        await self._send("ListConversations", " token", page_token=canary("page token"))
+        await self._send("GetConversation", " id", conversation_id=canary("bad id"))
+        await self._send("CreateConversation", " id", request_id=canary("bad request id"))
+        await self._send("CreateApiKey", " tenant", tenant=canary("bad tenant") + " !")
+        await self._send("AppendItems", " missing", conversation_id=str(uuid4()))
+        broken = canary("broken UTF-8").encode()
+        raw = b"\x0a" + bytes([len(broken) + 1]) + broken + b"\xff"
+        self._answers["broken"] = await call(self._channel, BY_NAME["CreateConversation"], raw)
+        path = f"/sage.v1.ConversationService/{canary('unknown method')}"
+        with pytest.raises(grpc.aio.AioRpcError):
+            await unary(self._channel, path)(b"")
+        headers = (
+            ("x-request-id", canary("request id header") + " !"),
+            ("x-other", canary("another header")),
+        )
+        await call(self._channel, BY_NAME["ListConversations"], b"", headers)
+
+
+def _holds_text(field: FieldDescriptor) -> bool:
+    """Whether a person, a model or a tool writes it."""
+    return is_text(field) and (not NO_TEXT.search(field.name) or field.name == "call_id")
+
+
+def _is_choice(field: FieldDescriptor) -> bool:
+    """Whether to set it would unset another; an optional field is a choice of one, in protobuf's eyes."""
+    return field.containing_oneof is not None and len(field.containing_oneof.fields) > 1
+
+
+async def _dumped(data_dir: Path, control: str) -> tuple[dict[str, list[asyncpg.Record]], bytes]:
+    """All rows of all tables, and a word in plaintext beside them, to see that it would be found."""
+    postgres = await EmbeddedPostgres.start(data_dir)
+    try:
+        connection = await asyncpg.connect(postgres.dsn)
+        try:
+            await connection.execute("CREATE TABLE scratch (text text, bytes bytea)")
+            await connection.execute("INSERT INTO scratch VALUES ($1, $2)", control, control.encode())
+            dump = ""
+            for name in [*metadata.tables, "scratch", "alembic_version"]:
+                found = await connection.fetch(f"SELECT t::text FROM {name} t")
+                dump += "".join(row[0] for row in found)
+            # Statements that somebody could look at while they run.
+            active = await connection.fetch("SELECT query FROM pg_stat_activity")
+            dump += "".join(row[0] or "" for row in active)
+            every = {name: list(await connection.fetch(f"SELECT * FROM {name}")) for name in metadata.tables}
+            await connection.execute("CHECKPOINT")
+            return every, dump.encode()
+        finally:
+            await connection.close()
+    finally:
+        await asyncio.wait_for(postgres.stop(), 30)
+
+
+async def test_no_canary_is_in_the_database(aftermath: Aftermath) -> None:
+    """bytea is shown as hex there, which is one of the forms that are searched for."""
+    assert aftermath.canaries.found_in(aftermath.dump) == []
+
+
+async def test_no_canary_is_in_any_file_of_the_data_directory(aftermath: Aftermath) -> None:
+    """Tables, indexes, the write-ahead log, Postgres' own log."""
+    names = {path.name for path in aftermath.files}
+    assert {"root.key", "postgres.log", "PG_VERSION", "pg_control"} <= names
+    assert any(path.parent.name == "pg_wal" for path in aftermath.files)
+    for path, content in aftermath.files.items():
+        assert aftermath.canaries.found_in(content) == [], path
+
+
+async def test_no_canary_is_in_the_servers_output(aftermath: Aftermath) -> None:
+    assert aftermath.output.count(b'"event": "call"') >= len(aftermath.answers)
+    assert aftermath.canaries.found_in(aftermath.output) == []
+
+
+async def test_no_canary_comes_back_in_a_refusal(aftermath: Aftermath) -> None:
+    """What a caller logs of an error is no content either."""
+    refused = {n: a for n, a in aftermath.answers.items() if a.code is not Code.OK}
+    assert len(refused) > 20
+    for name, answer in refused.items():
+        assert aftermath.canaries.found_in(answer.text.encode()) == [], name
+
+
+async def test_the_search_finds_what_is_there_in_plaintext(aftermath: Aftermath) -> None:
+    control = aftermath.control.encode()
+    assert control in aftermath.dump
+    places = {path.parent.name for path, content in aftermath.files.items() if control in content}
+    assert "pg_wal" in places
+    assert len(places) >= 2  # and the table
+    canaries = Canaries()
+    word = canaries.new("here")
+    for before in ("", "x", "xy", "xyz"):
+        text = f"{before}{word} and more".encode()
+        for form in (text, text.upper(), text.hex().encode(), base64.b64encode(text)):
+            assert canaries.found_in(b"\0\1" + form + b"\2") == ["here"]
+        assert canaries.found_in(text.decode().encode("utf-16")) == ["here"]
+    assert canaries.found_in(b"nothing") == []
+
+
+async def test_every_text_of_an_implemented_request_had_a_canary_and_was_taken(aftermath: Aftermath) -> None:
+    implemented = {name for name in aftermath.answers if name in BY_NAME}
+    assert {"CreateConversation", "AppendItems", "CreateApiKey", "UpdateConversation"} <= implemented
+    placed = " ".join(aftermath.canaries.where.values())
+    for name in implemented:
+        answer = aftermath.answers[name]
+        assert answer.code in {Code.OK, Code.NOT_FOUND, Code.FAILED_PRECONDITION}, (name, answer)
+        for path in fields(BY_NAME[name].input_type):
+            if _holds_text(path.field):
+                assert f"{name}.{path.name}" in placed
+    for name in (
+        "CreateConversation",
+        "AppendItems",
+        "CreateApiKey",
+        "UpdateConversation",
+        "ForkConversation",
+    ):
+        assert aftermath.answers[name].code is Code.OK
+
+
+async def test_every_sealed_column_was_written_to(aftermath: Aftermath) -> None:
+    """A new sealed column without a canary in it fails here."""
+    for table in sealed_tables():
+        for column in sealed_columns(table):
+            cells = [row[column.name] for row in aftermath.rows[table.name] if row[column.name] is not None]
+            # More than a header, a nonce, a tag and the shortest JSON.
+            assert any(len(cell) > 33 + 24 for cell in cells), f"{table.name}.{column.name}"
+
+
+async def test_every_column_that_could_hold_text_is_sealed_or_known(aftermath: Aftermath) -> None:
+    """What stays plaintext is ids, times, kinds, statuses, counts, names of models: listed here."""
+    known = {
+        "users.tenant",
+        "users.external_id",
+        "user_keys.root_key_id",
+        "user_keys.wrapped_key",
+        "api_keys.tenant",
+        "api_keys.prefix",
+        "api_keys.secret_hash",
+        "replicas.version",
+    }
+    for table in metadata.sorted_tables:
+        sealed = {column.name for column in sealed_columns(table)}
+        for column in table.columns:
+            kind = column.type.python_type
+            if kind in (str, bytes) and column.name not in sealed:
+                assert f"{table.name}.{column.name}" in known
