@@ -27,7 +27,7 @@ from sage_server.adapters.postgres.replicas import PostgresReplicaStore
 from sage_server.adapters.postgres.retention import PostgresRetentionStore
 from sage_server.adapters.postgres.rotation import PostgresRotationStore
 from sage_server.adapters.postgres.users import PostgresErasureStore, PostgresKeyStore, PostgresUserStore
-from sage_server.adapters.telemetry import open_tracer
+from sage_server.adapters.telemetry import LINES, open_tracer
 from sage_server.adapters.tokenizer import O200kCounter
 from sage_server.domain.errors import SageError
 from sage_server.domain.ids import INSTALLATION, new_id
@@ -224,7 +224,6 @@ async def _build(settings: Settings, database: Database, access: DatabaseAccess,
         authentication=authentication,
         replicas=replicas,
         limits=limits,
-        clock=clock,
     )
     pipeline = Pipeline(interceptors, Deadlines(settings.unary_deadline, settings.stream_deadline))
     server = GrpcServer(methods(servicers), pipeline, limits, _server_options(settings))
@@ -315,11 +314,11 @@ def _interceptors(
     authentication: Authentication,
     replicas: Replicas,
     limits: Limits,
-    clock: Clock,
 ) -> list[Interceptor]:
+    logged = settings.log_level in ("debug", "info")
     interceptors: list[Interceptor] = [
-        RequestId(clock),
-        Log(),
+        RequestId(),
+        Log(LINES.write if logged else _no_line, settings.log_format),
         Metrics(registry),
         Errors(),
         Authenticate(authentication, replicas),
@@ -329,6 +328,10 @@ def _interceptors(
     if settings.otlp_endpoint is not None:
         interceptors.insert(1, _tracing(settings.otlp_endpoint))
     return interceptors
+
+
+def _no_line(_line: str) -> None:
+    """What the level leaves out."""
 
 
 def _tracing(endpoint: str) -> Interceptor:

@@ -25,7 +25,6 @@ from sage_server.rpc.interceptors.request_id import RequestId
 from sage_server.rpc.interceptors.tracing import Tracing
 from sage_server.rpc.interceptors.validation import Validation
 from sage_server.rpc.pipeline import Deadlines, Pipeline
-from support.clock import FakeClock
 from support.server import RunningServer, running_server
 
 
@@ -134,7 +133,7 @@ async def test_a_frozen_replica_drops_its_caches_before_it_serves_again(server: 
 
 def test_interceptors_out_of_order_are_refused() -> None:
     with pytest.raises(ValueError, match="out of order"):
-        Pipeline([Validation(), RequestId(FakeClock())], Deadlines(1, 1))
+        Pipeline([Validation(), RequestId()], Deadlines(1, 1))
 
 
 async def test_a_span_a_call_continues_the_callers_trace(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import asyncpg
 import grpc
 import pytest
 
 import sage_client
 from sage.v1 import conversation_service_pb2 as pb
+from sage.v1 import item_pb2
 from sage_client import NewItem, RetryPolicy
 from support.server import running_server
 
@@ -72,13 +74,25 @@ async def test_a_dry_pool_is_overload_and_not_a_failure(dsn: str) -> None:
 
 
 async def test_the_servers_deadline_holds_without_one_from_the_caller(dsn: str) -> None:
-    async with running_server(dsn, unary_deadline=0.001) as server:
-        async with grpc.aio.insecure_channel(server.address) as channel:
+    """A lock in the database makes the call take long; afterwards nothing of it is there."""
+    async with running_server(dsn, unary_deadline=0.5) as server:
+        async with (
+            grpc.aio.insecure_channel(server.address) as channel,
+            sage_client.connect_async(server.address) as client,
+        ):
+            thread = await client.conversations.create()
             call = channel.unary_unary(
-                "/sage.v1.ConversationService/CreateConversation",
-                request_serializer=pb.CreateConversationRequest.SerializeToString,
-                response_deserializer=pb.CreateConversationResponse.FromString,
+                "/sage.v1.ConversationService/AppendItems",
+                request_serializer=pb.AppendItemsRequest.SerializeToString,
+                response_deserializer=pb.AppendItemsResponse.FromString,
             )
-            with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await call(pb.CreateConversationRequest())
+            item = pb.NewItem(kind=item_pb2.ITEM_KIND_USER, text="x")
+            database = await asyncpg.connect(dsn)
+            async with database.transaction():
+                await database.execute("SELECT 1 FROM conversations FOR UPDATE")
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await call(pb.AppendItemsRequest(conversation_id=thread.id, items=[item]))
+            await database.close()
             assert refused.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            assert refused.value.details() == "The call took too long."
+            assert (await client.conversations.get(thread.id)).message_count == 0

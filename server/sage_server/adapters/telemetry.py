@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import sys
+import threading
+import time
 import traceback
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -12,17 +15,67 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
+_FLUSH_SECONDS = 0.2
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def configure_logging(level: str, form: str) -> None:
     """Log to standard error, as JSON for machines or as text for people."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _LineHandler()
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("sage").setLevel(level.upper())
-    # It warns of a header that is no text by quoting it, and the header may be a token.
-    logging.getLogger("grpc._cython.cygrpc").setLevel(logging.ERROR)
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_quotes_no_header)
+
+
+def _quotes_no_header(record: logging.LogRecord) -> bool:
+    """gRPC complains of a header that is no text by quoting it, and the header may be a token."""
+    return not str(record.msg).startswith("Invalid encoding")
+
+
+class LineWriter:
+    """Lines to standard error a few times a second: a write a call would cost as much as the call's own work.
+
+    What a killed process had not written is lost.
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def write(self, line: str) -> None:
+        """Write the line soon, after those that came before it."""
+        self._lines.append(line)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._flush_for_ever, name="log", daemon=True)
+            self._thread.start()
+            atexit.register(self.flush)
+
+    def flush(self) -> None:
+        """Write what has gathered."""
+        with self._lock:
+            lines, self._lines = self._lines, []
+            if lines:
+                sys.stderr.write("\n".join(lines) + "\n")
+                sys.stderr.flush()
+
+    def _flush_for_ever(self) -> None:
+        while True:
+            time.sleep(_FLUSH_SECONDS)
+            self.flush()
+
+
+LINES = LineWriter()
+"""The process's standard error: one, like the stream itself."""
+
+
+class _LineHandler(logging.Handler):
+    """Log records at once, in order with the lines of calls."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        LINES.write(self.format(record))
+        LINES.flush()
 
 
 class JsonFormatter(logging.Formatter):

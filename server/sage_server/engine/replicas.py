@@ -45,10 +45,10 @@ class Replicas:
                 self._applied = signal.seq
             self._synced_at = started
 
-    async def ensure_fresh(self) -> None:
-        """Return only when the caches may be believed."""
-        if time.monotonic() - self._synced_at > STALE_AFTER:
-            await self.sync()
+    @property
+    def stale(self) -> bool:
+        """Whether the caches may not be believed before the next `sync`."""
+        return time.monotonic() - self._synced_at > STALE_AFTER
 
     async def forget_everywhere(self, user_id: UUID, signal: int | None = None) -> tuple[int, int]:
         """Have every replica drop the user, and wait for their word, but not for ever.

@@ -22,9 +22,12 @@ class Purpose(Enum):
     PAGE = "page"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Cell:
-    """The place of a sealed value, all but its row. A cell opens only in the place it was sealed for."""
+    """The place of a sealed value, all but its row. A cell opens only in the place it was sealed for.
+
+    Made once for each place and known by its identity, which makes looking its key up cheap.
+    """
 
     table: str
     column: str

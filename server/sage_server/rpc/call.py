@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from functools import cached_property
+from typing import Any, ClassVar, TypeAlias
 
 import grpc
 from google.protobuf.message import Message
@@ -30,12 +31,12 @@ class Method:
     streams: bool
     implementation: UnaryMethod | StreamMethod | None
 
-    @property
+    @cached_property
     def full_name(self) -> str:
         """As gRPC names it, without the leading slash."""
         return f"{self.service}/{self.name}"
 
-    @property
+    @cached_property
     def admin(self) -> bool:
         """Whether the method acts for an administrator and not for a user."""
         return self.required_role >= Role.ADMIN
@@ -64,19 +65,15 @@ class Call:
         return value if isinstance(value, str) else None
 
 
-class Interceptor(Protocol):
-    """A stage that every call passes."""
+class Interceptor:
+    """A stage that every call passes. A stage that leaves a hook out costs nothing there."""
 
-    @property
-    def name(self) -> str:
-        """As the order is asserted by."""
-        ...
+    name: ClassVar[str]
+    """As the order is asserted by."""
 
-    async def enter(self, call: Call, /) -> None:
+    async def enter(self, call: Call) -> None:
         """On the way in. Refuses the call by raising a SageError."""
-        ...
 
-    def leave(self, call: Call, /) -> None:
-        """On the way out, in the reverse order, for every call that was let in here. `call.code` is final
-        for the stages outside the error mapping."""
-        ...
+    def leave(self, call: Call) -> None:
+        """On the way out, in the reverse order, for every call that got as far as this stage. `call.code` is
+        final for the stages outside the error mapping."""

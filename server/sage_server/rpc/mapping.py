@@ -12,14 +12,15 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from sage_server.domain.errors import invalid
 from sage_server.domain.idempotency import Once
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 def to_timestamp(at: datetime | None) -> Timestamp | None:
     """A time, or nothing."""
     if at is None:
         return None
-    timestamp = Timestamp()
-    timestamp.FromDatetime(at)
-    return timestamp
+    since = at - _EPOCH
+    return Timestamp(seconds=since.days * 86_400 + since.seconds, nanos=since.microseconds * 1000)
 
 
 def from_timestamp(request: Any, field: str) -> datetime | None:

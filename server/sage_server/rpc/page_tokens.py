@@ -8,6 +8,7 @@ import hashlib
 import struct
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -92,7 +93,12 @@ def _place(request: Any) -> tuple[Cell, UUID]:
     parameters.ClearField("page_token")
     parameters.ClearField("page_size")
     digest = hashlib.sha256(parameters.SerializeToString(deterministic=True)).digest()
-    return Cell("page_tokens", method, Purpose.PAGE), UUID(bytes=digest[:16])
+    return _cell(method), UUID(bytes=digest[:16])
+
+
+@cache
+def _cell(method: str) -> Cell:
+    return Cell("page_tokens", method, Purpose.PAGE)
 
 
 def _decoded(token: str) -> bytes:

@@ -13,6 +13,7 @@ import grpc
 from sage_server.domain.errors import Reason, SageError
 from sage_server.domain.identity import Caller
 from sage_server.rpc.call import Call, Context, Interceptor, Method, StreamMethod, UnaryMethod
+from sage_server.rpc.deadlines import DeadlineWatch
 from sage_server.rpc.errors import internal, status_details
 from sage_server.rpc.interceptors import ORDER
 from sage_server.rpc.interceptors.request_id import HEADER as REQUEST_ID
@@ -33,8 +34,13 @@ class Pipeline:
         names = [interceptor.name for interceptor in interceptors]
         if names != [name for name in ORDER if name in names]:
             raise ValueError(f"interceptors out of order: {names}")
-        self._interceptors = tuple(interceptors)
+        self._enter = [(n, i.enter) for n, i in enumerate(interceptors) if _overrides(i, "enter")]
+        self._leave_from = [
+            [i.leave for i in reversed(interceptors[:reached]) if _overrides(i, "leave")]
+            for reached in range(len(interceptors) + 1)
+        ]
         self._deadlines = deadlines
+        self._watch = DeadlineWatch()
 
     def handler(self, method: Method) -> grpc.RpcMethodHandler[bytes, bytes]:
         """A handler that takes the request as bytes: parsing belongs to validation."""
@@ -54,74 +60,67 @@ class Pipeline:
 
     async def _unary(self, method: Method, raw: bytes, context: Context) -> bytes:
         call = Call(method, context, raw, _metadata(context))
-        entered = 0
+        reached = 0
         response = b""
         try:
-            async with asyncio.timeout(_seconds(context, self._deadlines.unary)):
-                for interceptor in self._interceptors:
-                    await interceptor.enter(call)
-                    entered += 1
-                implementation = cast("UnaryMethod", _implemented(method))
-                answer = await implementation(call.request, _caller(call))
-                response = answer.SerializeToString()
+            self._watch.add(call, self._deadlines.unary)
+            for position, enter in self._enter:
+                reached = position
+                await enter(call)
+            reached = -1
+            implementation = cast("UnaryMethod", _implemented(method))
+            answer = await implementation(call.request, _caller(call))
+            response = answer.SerializeToString()
         except asyncio.CancelledError:
-            call.code = grpc.StatusCode.CANCELLED
-            raise
+            if not self._watch.expired(call):
+                call.code = grpc.StatusCode.CANCELLED
+                raise
+            call.error = _overdue(self._deadlines.unary)
         except Exception as error:  # noqa: BLE001
-            call.error = self._refusal(error, call)
+            call.error = error if isinstance(error, SageError) else internal(error, call.request_id)
         finally:
-            self._leave(call, entered)
+            self._watch.remove(call)
+            for leave in self._leave_from[reached]:
+                leave(call)
         if call.error is not None:
             await _abort(call, call.error)
         return response
 
     async def _stream(self, method: Method, raw: bytes, context: Context) -> AsyncGenerator[bytes]:
         call = Call(method, context, raw, _metadata(context))
-        entered = 0
+        reached = 0
         try:
-            async with asyncio.timeout(_seconds(context, self._deadlines.stream)):
-                for interceptor in self._interceptors:
-                    await interceptor.enter(call)
-                    entered += 1
-                implementation = cast("StreamMethod", _implemented(method))
-                async for message in implementation(call.request, _caller(call)):
-                    yield message.SerializeToString()
+            self._watch.add(call, self._deadlines.stream)
+            for position, enter in self._enter:
+                reached = position
+                await enter(call)
+            reached = -1
+            implementation = cast("StreamMethod", _implemented(method))
+            async for message in implementation(call.request, _caller(call)):
+                yield message.SerializeToString()
         except (asyncio.CancelledError, GeneratorExit):
-            call.code = grpc.StatusCode.CANCELLED
-            raise
+            if not self._watch.expired(call):
+                call.code = grpc.StatusCode.CANCELLED
+                raise
+            call.error = _overdue(self._deadlines.stream)
         except Exception as error:  # noqa: BLE001
-            call.error = self._refusal(error, call)
+            call.error = error if isinstance(error, SageError) else internal(error, call.request_id)
         finally:
-            self._leave(call, entered)
+            self._watch.remove(call)
+            for leave in self._leave_from[reached]:
+                leave(call)
         if call.error is not None:
             await _abort(call, call.error)
 
-    def _refusal(self, error: Exception, call: Call) -> SageError:
-        if isinstance(error, SageError):
-            return error
-        if isinstance(error, TimeoutError):
-            limit = self._deadlines.stream if call.method.streams else self._deadlines.unary
-            return SageError(
-                Reason.DEADLINE_EXCEEDED,
-                "The call took too long.",
-                metadata={"limit_seconds": f"{limit:g}"},
-            )
-        return internal(error, call.request_id)
 
-    def _leave(self, call: Call, entered: int) -> None:
-        # Stages from the error mapping outwards see every call, also one that a later stage refused.
-        for interceptor in reversed(self._interceptors[:entered]):
-            interceptor.leave(call)
+def _overdue(limit: float) -> SageError:
+    return SageError(
+        Reason.DEADLINE_EXCEEDED, "The call took too long.", metadata={"limit_seconds": f"{limit:g}"}
+    )
 
 
 def _metadata(context: Context) -> dict[str, str | bytes]:
     return dict(context.invocation_metadata() or ())
-
-
-def _seconds(context: Context, limit: float) -> float:
-    """The caller's deadline, but not longer than the limit."""
-    left = context.time_remaining()
-    return limit if left is None else min(left, limit)
 
 
 def _caller(call: Call) -> Caller:
@@ -145,3 +144,7 @@ async def _abort(call: Call, error: SageError) -> None:
         error.message,
         (("grpc-status-details-bin", status_details(error)), (REQUEST_ID, call.request_id)),
     )
+
+
+def _overrides(interceptor: Interceptor, hook: str) -> bool:
+    return getattr(type(interceptor), hook) is not getattr(Interceptor, hook)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from typing import TypeAlias
 from uuid import UUID
 
 from sage_server.domain.credentials import API_KEY_PREFIX, secret_hash, unauthenticated
@@ -13,6 +15,8 @@ from sage_server.ports.credentials import TokenVerifier, VerifiedToken
 from sage_server.ports.stores import ApiKeyStore, UserStore
 
 LOCAL_USER = "local"
+_FOR_EVER = datetime.max.replace(tzinfo=UTC)
+_Asked: TypeAlias = tuple[str | None, str | None, bool]
 MAX_EXTERNAL_ID = 256
 
 
@@ -42,22 +46,41 @@ class Authentication:
         self._known_users: Lru[tuple[str, str], UUID] = Lru(capacity)
         self._known_keys: Lru[bytes, ApiKey] = Lru(capacity)
         self._known_tokens: Lru[str, VerifiedToken] = Lru(capacity)
+        self._known_callers: Lru[_Asked, tuple[Caller, datetime]] = Lru(capacity)
         self._generation = 0
 
     async def authenticate(self, authorization: str | None, named_user: str | None, *, admin: bool) -> Caller:
         """The caller, or UNAUTHENTICATED. An admin RPC acts for no user."""
+        asked = (authorization, named_user, admin)
+        known = self._known_callers.get(asked)
+        if known is not None and self._clock.now() < known[1]:
+            return known[0]
+        generation = self._generation
+        caller, until = await self._identify(authorization, named_user, admin=admin)
+        if generation == self._generation:
+            self._known_callers.put(asked, (caller, until))
+        return caller
+
+    async def _identify(
+        self, authorization: str | None, named_user: str | None, *, admin: bool
+    ) -> tuple[Caller, datetime]:
+        """The caller, and until when the credentials last."""
         if not self._required:
-            return await self._caller(self._default_tenant, Role.OPERATOR, named_user or LOCAL_USER, admin)
+            tenant, external_id = self._default_tenant, named_user or LOCAL_USER
+            return await self._caller(tenant, Role.OPERATOR, external_id, admin), _FOR_EVER
         token = _bearer(authorization)
         if token.startswith(API_KEY_PREFIX):
             key = await self._api_key(token)
-            return await self._caller(key.tenant, key.role, named_user, admin)
+            caller = await self._caller(key.tenant, key.role, named_user, admin)
+            return caller, key.expires_at or _FOR_EVER
         verified = await self._verified(token)
-        return await self._caller(verified.tenant, Role.USER, verified.subject, admin)
+        caller = await self._caller(verified.tenant, Role.USER, verified.subject, admin)
+        return caller, verified.expires_at
 
     def forget(self, user_id: UUID) -> None:
         """The installation stands for its API keys."""
         self._generation += 1
+        self._known_callers.clear()
         if user_id == INSTALLATION:
             self._known_keys.clear()
         else:
@@ -66,6 +89,7 @@ class Authentication:
     def forget_all(self) -> None:
         """Every credential is checked anew."""
         self._generation += 1
+        self._known_callers.clear()
         self._known_keys.clear()
         self._known_users.clear()
         self._known_tokens.clear()

@@ -42,7 +42,7 @@ class AesUserCipher:
         self._version = max(self._keys)
         self._gcm: dict[tuple[Purpose, int], AESGCM] = {}
         self._siv: dict[int, AESSIV] = {}
-        self._places: dict[tuple[Cell, int], bytes] = {}
+        self._places: dict[tuple[Cell, int], tuple[AESGCM, bytes]] = {}
         self._digest_key = self._derive(Purpose.DIGEST, self._version, 32)
 
     @property
@@ -54,9 +54,8 @@ class AesUserCipher:
         """Encrypt a value for one place."""
         version = self._version
         nonce = os.urandom(_NONCE)
-        sealed = self._aead(cell.purpose, version).encrypt(
-            nonce, plaintext, self._associated(cell, version) + row_id.bytes
-        )
+        aead, associated = self._places.get((cell, version)) or self._place(cell, version)
+        sealed = aead.encrypt(nonce, plaintext, associated + row_id.bytes)
         return _HEADER.pack(FORMAT, version) + nonce + sealed
 
     def open(self, cell: Cell, row_id: UUID, ciphertext: bytes) -> bytes:
@@ -71,11 +70,10 @@ class AesUserCipher:
         version = self._version_of(ciphertext, _PREFIX + _TAG)
         if version is None:
             return None
+        aead, associated = self._places.get((cell, version)) or self._place(cell, version)
         try:
-            return self._aead(cell.purpose, version).decrypt(
-                ciphertext[_HEADER.size : _PREFIX],
-                ciphertext[_PREFIX:],
-                self._associated(cell, version) + row_id.bytes,
+            return aead.decrypt(
+                ciphertext[_HEADER.size : _PREFIX], ciphertext[_PREFIX:], associated + row_id.bytes
             )
         except InvalidTag:
             return None
@@ -112,11 +110,13 @@ class AesUserCipher:
         form, version = _HEADER.unpack_from(ciphertext)
         return version if form == FORMAT and version in self._keys else None
 
-    def _aead(self, purpose: Purpose, version: int) -> AESGCM:
-        found = self._gcm.get((purpose, version))
-        if found is None:
-            found = self._gcm[purpose, version] = AESGCM(self._derive(purpose, version, 32))
-        return found
+    def _place(self, cell: Cell, version: int) -> tuple[AESGCM, bytes]:
+        """What a place is sealed with, kept for the next time."""
+        aead = self._gcm.get((cell.purpose, version))
+        if aead is None:
+            aead = self._gcm[cell.purpose, version] = AESGCM(self._derive(cell.purpose, version, 32))
+        place = self._places[cell, version] = (aead, self._associated(cell, version))
+        return place
 
     def _labels(self, version: int) -> AESSIV:
         found = self._siv.get(version)
@@ -130,13 +130,9 @@ class AesUserCipher:
 
     def _associated(self, cell: Cell, version: int) -> bytes:
         """The associated data up to the row id, whose length is fixed and comes last."""
-        found = self._places.get((cell, version))
-        if found is None:
-            header = _HEADER.pack(FORMAT, version)
-            parts = (cell.table.encode(), cell.column.encode(), self._user_id.bytes, header)
-            found = b"".join(len(part).to_bytes(2) + part for part in parts) + (16).to_bytes(2)
-            self._places[cell, version] = found
-        return found
+        header = _HEADER.pack(FORMAT, version)
+        parts = (cell.table.encode(), cell.column.encode(), self._user_id.bytes, header)
+        return b"".join(len(part).to_bytes(2) + part for part in parts) + (16).to_bytes(2)
 
     def _lost(self, cell: Cell, row_id: UUID | None) -> SageError:
         _log.error(

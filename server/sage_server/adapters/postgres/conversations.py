@@ -13,7 +13,6 @@ from sqlalchemy import ARRAY, Uuid, bindparam, func, insert, select, true, tuple
 from sqlalchemy.sql import ColumnElement
 
 from sage_server.adapters.postgres import replays
-from sage_server.adapters.postgres.batching import BatchedReads
 from sage_server.adapters.postgres.conversation_rows import (
     CONVERSATION_COLUMNS,
     answered_conversation,
@@ -48,18 +47,7 @@ INSERT_CONVERSATION = insert(conversations).values(
 )
 _CREATE = Statement(INSERT_CONVERSATION)
 _CREATE_ONCE = Statement(insert(requests).values(replays.VALUES).add_cte(INSERT_CONVERSATION.cte("created")))
-_wanted = (
-    func.unnest(
-        bindparam("user_ids", type_=ARRAY(Uuid())), bindparam("conversation_ids", type_=ARRAY(Uuid()))
-    )
-    .table_valued("user_id", "id", name="wanted")
-    .render_derived()
-)
-_GET = Statement(
-    select(_c.user_id, *CONVERSATION_COLUMNS)
-    .select_from(_wanted.join(conversations, (_c.user_id == _wanted.c.user_id) & (_c.id == _wanted.c.id)))
-    .where(IS_THREAD)
-)
+_GET = Statement(select(*CONVERSATION_COLUMNS).where(_THIS))
 _COUNT = {
     deleted: Statement(select(func.count()).select_from(conversations).where(_OWNED, state))
     for deleted, state in ((False, _c.deleted_at.is_(None)), (True, _c.deleted_at.is_not(None)))
@@ -127,7 +115,6 @@ class PostgresConversationStore:
     def __init__(self, database: Database, keys: KeyRing) -> None:
         self._database = database
         self._keys = keys
-        self._rows: BatchedReads[tuple[UUID, UUID], Record] = BatchedReads(self._load)
 
     async def create(self, user_id: UUID, conversation: Conversation, once: Once | None) -> Conversation:
         """One statement, with the kept answer in it if there is a request id."""
@@ -151,8 +138,8 @@ class PostgresConversationStore:
         return conversation
 
     async def get(self, user_id: UUID, conversation_id: UUID) -> Conversation:
-        """By primary key, together with whoever reads at the same time."""
-        row = await self._rows.get((user_id, conversation_id))
+        """By primary key."""
+        row = await self._database.fetchrow(_GET, user_id=user_id, conversation_id=conversation_id)
         if row is None:
             raise not_found("conversation")
         cipher = await self._keys.cipher(user_id, at_least=row["key_version"])
@@ -252,15 +239,6 @@ class PostgresConversationStore:
             await self.get(user_id, conversation.id)
             return False
         return True
-
-    async def _load(self, wanted: Sequence[tuple[UUID, UUID]]) -> dict[tuple[UUID, UUID], Record]:
-        """Rows of several users at once, each under its owner's id and its own."""
-        rows = await self._database.fetch(
-            _GET,
-            user_ids=[user_id for user_id, _ in wanted],
-            conversation_ids=[conversation_id for _, conversation_id in wanted],
-        )
-        return {(row["user_id"], row["id"]): row for row in rows}
 
     async def _write(
         self, user_id: UUID, changed: Conversation, expected_version: int, now: datetime

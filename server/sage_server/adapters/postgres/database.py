@@ -26,6 +26,7 @@ _CONNECTION_ERRORS = (
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
+    asyncpg.TooManyConnectionsError,
     asyncpg.InterfaceError,
 )
 
@@ -86,6 +87,8 @@ class Database:
     def __init__(self, pool: asyncpg.Pool, options: PoolOptions) -> None:
         self._pool = pool
         self._options = options
+        self._at_hand: list[Connection] = []
+        self._queued = 0
 
     @classmethod
     async def open(cls, dsn: str, options: PoolOptions) -> Database:
@@ -107,6 +110,8 @@ class Database:
 
     async def close(self) -> None:
         """Close every connection; those in use have ten seconds."""
+        while self._at_hand:
+            await self._pool.release(self._at_hand.pop())
         try:
             await asyncio.wait_for(self._pool.close(), 10)
         except TimeoutError:
@@ -143,30 +148,54 @@ class Database:
         its connection was lost, as after a restart of the database."""
         for last in (False, False, False, True):
             connection = await self._acquire()
+            healthy = False
             try:
-                return await operation(connection)
+                result = await operation(connection)
+                healthy = True
+                return result
             except asyncpg.DeadlockDetectedError as error:
                 if last:
                     raise database_unavailable() from error
             except _CONNECTION_ERRORS as error:
                 failure = _translated(error)
-                if last or not (repeatable and failure is not error and connection.is_closed()):
+                if last or not (repeatable and failure is not error and not _is_open(connection)):
                     raise failure from error
             finally:
-                await self._release(connection)
+                if healthy and not self._queued:
+                    self._at_hand.append(connection)
+                else:
+                    await self._pool.release(connection, timeout=self._options.acquire_timeout)
         raise AssertionError("unreachable")
 
     async def _acquire(self) -> Connection:
+        """The connection that was used last, or one of the pool.
+
+        The pool makes two tasks to lend a connection and take it back, which costs as much as a small
+        statement. So those that nobody waits for stay here.
+        """
+        while self._at_hand:
+            connection = self._at_hand.pop()
+            if _is_open(connection):
+                return connection
+            await self._pool.release(connection)
+        self._queued += 1
         try:
             return await self._pool.acquire(timeout=self._options.acquire_timeout)
         except TimeoutError as error:
             raise overloaded("No database connection was free in time.") from error
         except _CONNECTION_ERRORS as error:
             raise _translated(error) from error
+        finally:
+            self._queued -= 1
 
-    async def _release(self, connection: Connection) -> None:
-        # An interrupted release must still give the connection back.
-        await self._pool.release(connection, timeout=self._options.acquire_timeout)
+
+def _is_open(connection: Connection) -> bool:
+    """Whether the connection can be used. The pool takes one that broke back by itself, and what is left here
+    then complains about every question."""
+    try:
+        return not connection.is_closed()
+    except asyncpg.InterfaceError:
+        return False
 
 
 def _translated(error: Exception) -> Exception:

@@ -6,14 +6,14 @@ from urllib.parse import unquote
 
 from sage_server.domain.errors import Reason, SageError
 from sage_server.engine.replicas import Replicas
-from sage_server.rpc.call import Call
+from sage_server.rpc.call import Call, Interceptor
 from sage_server.services.authentication import Authentication
 
 AUTHORIZATION = "authorization"
 USER = "x-sage-user"
 
 
-class Authenticate:
+class Authenticate(Interceptor):
     """Finds the caller from the metadata and checks the role that the method needs."""
 
     name = "authentication"
@@ -24,7 +24,8 @@ class Authenticate:
 
     async def enter(self, call: Call) -> None:
         """UNAUTHENTICATED, PERMISSION_DENIED, or a caller."""
-        await self._replicas.ensure_fresh()
+        if self._replicas.stale:
+            await self._replicas.sync()
         caller = await self._authentication.authenticate(
             call.text(AUTHORIZATION), _named_user(call), admin=call.method.admin
         )
@@ -36,9 +37,6 @@ class Authenticate:
                 metadata={"required_role": required},
             )
         call.caller = caller
-
-    def leave(self, call: Call) -> None:
-        """Nothing to do."""
 
 
 def _named_user(call: Call) -> str | None:

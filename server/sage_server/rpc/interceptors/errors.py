@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from sage_server.rpc.call import Call
+from sage_server.rpc.call import Call, Interceptor
 from sage_server.rpc.errors import STATUS_CODES
 
 
-class Errors:
+class Errors(Interceptor):
     """Maps a refusal to its status code."""
 
     name = "errors"
-
-    async def enter(self, call: Call) -> None:
-        """Nothing to do."""
 
     def leave(self, call: Call) -> None:
         """Decide the code."""

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from sage_server.domain.errors import Reason, SageError
 from sage_server.engine.lru import Lru
-from sage_server.rpc.call import Call
+from sage_server.rpc.call import Call, Interceptor
 
 _USERS_REMEMBERED = 100_000
 _DRAIN_POLL = 0.02
@@ -26,7 +26,7 @@ class LimitOptions:
     per_second_per_user: float
 
 
-class Limits:
+class Limits(Interceptor):
     """Size of a request; calls at once, in all and of one user; calls per second of one user.
 
     They hold for one process: behind a proxy that keeps a user on one replica that is the user's limit.

@@ -6,12 +6,12 @@ import time
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from sage_server.rpc.call import Call
+from sage_server.rpc.call import Call, Interceptor
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)
 
 
-class Metrics:
+class Metrics(Interceptor):
     """Three series: calls by method and code, seconds by method, calls that run now."""
 
     name = "metrics"
@@ -26,7 +26,7 @@ class Metrics:
         self._counters: dict[tuple[str, str], Counter] = {}
         self._histograms: dict[str, Histogram] = {}
 
-    async def enter(self, _call: Call) -> None:
+    async def enter(self, call: Call) -> None:  # noqa: ARG002
         """One more runs."""
         self._running.inc()
 

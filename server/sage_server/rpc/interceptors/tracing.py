@@ -5,10 +5,10 @@ from __future__ import annotations
 from opentelemetry.propagate import extract
 from opentelemetry.trace import SpanKind, StatusCode, Tracer
 
-from sage_server.rpc.call import Call
+from sage_server.rpc.call import Call, Interceptor
 
 
-class Tracing:
+class Tracing(Interceptor):
     """Continues the caller's trace. Attributes are names and ids, never content."""
 
     name = "tracing"

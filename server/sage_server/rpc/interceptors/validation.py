@@ -6,10 +6,10 @@ from google.protobuf.message import DecodeError
 from protovalidate import Validator, Violation
 
 from sage_server.domain.errors import FieldViolation, Reason, SageError
-from sage_server.rpc.call import Call
+from sage_server.rpc.call import Call, Interceptor
 
 
-class Validation:
+class Validation(Interceptor):
     """Parses and validates. Parsing is ours and not gRPC's, which would answer INTERNAL."""
 
     name = "validation"
@@ -36,9 +36,6 @@ class Validation:
                 violations=violations,
             )
         call.request = request
-
-    def leave(self, call: Call) -> None:
-        """Nothing to do."""
 
 
 def _path(violation: Violation) -> str:
