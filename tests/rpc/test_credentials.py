@@ -208,7 +208,7 @@ async def test_no_method_answers_without_valid_credentials(guarded: Guarded, kin
 async def test_a_header_that_is_not_ascii_is_refused(
     guarded: Guarded,
 ) -> None:
-    """gRPC's own clients do not send one, so this writes HTTP/2 itself, and reads the metrics for the answer."""
+    """gRPC's own clients do not send one, so this writes HTTP/2; the metrics have the answer."""
     before = _codes(guarded)
     raw = ["Bearer sage_sk_ü".encode(), b"Bearer \xff\xfe", "ü".encode(), "\u202e".encode()]
     for value in raw:
