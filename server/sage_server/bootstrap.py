@@ -20,6 +20,7 @@ from sage_server.adapters.jwt_tokens import JwtOptions, JwtVerifier
 from sage_server.adapters.postgres.api_keys import PostgresApiKeyStore
 from sage_server.adapters.postgres.conversations import PostgresConversationStore
 from sage_server.adapters.postgres.database import Database, PoolOptions
+from sage_server.adapters.postgres.forks import PostgresForkStore
 from sage_server.adapters.postgres.items import PostgresItemStore
 from sage_server.adapters.postgres.migrate import migrate
 from sage_server.adapters.postgres.probe import PostgresProbe
@@ -198,7 +199,13 @@ async def _build(settings: Settings, database: Database, access: DatabaseAccess,
     pages = PageTokens(keys)
     servicers = {
         "ConversationService": ConversationServicer(
-            Conversations(conversations, items, clock, tokens),
+            Conversations(
+                conversations=conversations,
+                items=items,
+                forks=PostgresForkStore(database, keys),
+                clock=clock,
+                tokens=tokens,
+            ),
             Transfer(conversations, items, clock, tokens),
             pages,
         ),

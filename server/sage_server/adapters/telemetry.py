@@ -101,7 +101,7 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line, and a trace below it."""
-        time = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
+        time = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%SZ")
         fields = " ".join(f"{key}={value}" for key, value in _extra(record).items() if value is not None)
         line = f"{time} {record.levelname.lower():7} {record.getMessage()} {fields}".rstrip()
         if record.exc_info and record.exc_info[1] is not None:

@@ -113,16 +113,23 @@ class ItemStore(Protocol):
         """Delete for good and keep the counts right."""
         ...
 
-    async def fork(self, user_id: UUID, fork: Fork, once: Once | None) -> Conversation:
-        """Copy a live conversation, all or nothing."""
-        ...
-
     def stream(self, user_id: UUID, conversation_id: UUID) -> AsyncIterator[Sequence[Item]]:
         """All items by position, hidden ones too, in batches. No connection is held between batches."""
         ...
 
     async def restore(self, user_id: UUID, conversation_id: UUID, items: Sequence[DraftItem]) -> int:
         """Append those whose ids are not there yet; answers with how many."""
+        ...
+
+
+class ForkStore(Protocol):
+    """Copies of threads."""
+
+    async def fork(self, user_id: UUID, fork: Fork, once: Once | None) -> Conversation:
+        """Copy a live conversation with its items, all or nothing.
+
+        Must raise NOT_FOUND, or CONVERSATION_DELETED for a deleted conversation.
+        """
         ...
 
 

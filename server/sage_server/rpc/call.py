@@ -57,7 +57,6 @@ class Call:
     error: SageError | None = None
     code: grpc.StatusCode = grpc.StatusCode.OK
     span: Any = None
-    admitted: bool = False
 
     def text(self, key: str) -> str | None:
         """A metadata value, if it was sent and is text."""

@@ -25,7 +25,7 @@ from sage_server.domain.idempotency import Once
 from sage_server.domain.ids import new_id
 from sage_server.domain.paging import Page, TimeCursor
 from sage_server.ports.clock import Clock
-from sage_server.ports.stores import ConversationStore, ItemStore
+from sage_server.ports.stores import ConversationStore, ForkStore, ItemStore
 from sage_server.ports.tokens import TokenCounter
 
 
@@ -33,10 +33,17 @@ class Conversations:
     """What callers do with threads. Every method acts for one user."""
 
     def __init__(
-        self, conversations: ConversationStore, items: ItemStore, clock: Clock, tokens: TokenCounter
+        self,
+        *,
+        conversations: ConversationStore,
+        items: ItemStore,
+        forks: ForkStore,
+        clock: Clock,
+        tokens: TokenCounter,
     ) -> None:
         self._conversations = conversations
         self._items = items
+        self._forks = forks
         self._clock = clock
         self._tokens = tokens
 
@@ -122,7 +129,7 @@ class Conversations:
     ) -> Conversation:
         """Copy a thread, or its beginning."""
         now = self._clock.now()
-        return await self._items.fork(user_id, Fork(source_id, new_id(now), up_to_seq, title, now), once)
+        return await self._forks.fork(user_id, Fork(source_id, new_id(now), up_to_seq, title, now), once)
 
     async def append(
         self, user_id: UUID, conversation_id: UUID, items: Sequence[NewItem], once: Once | None

@@ -43,7 +43,8 @@ class Statement:
         self.sql = str(compiled)
         self._names: Sequence[str] = compiled.positiontup or ()  # type: ignore[attr-defined]
         self._constants = {name: value for name, value in compiled.params.items() if value is not None}
-        self.repeatable = isinstance(core, Select) and "INSERT" not in self.sql and "UPDATE" not in self.sql
+        # Every statement of ours that writes inside a SELECT does so in a CTE.
+        self.repeatable = isinstance(core, Select) and not compiled.ctes  # type: ignore[attr-defined]
 
     def arguments(self, values: dict[str, Any]) -> list[Any]:
         """The values in the order of the SQL's parameters."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
@@ -28,31 +27,23 @@ from sqlalchemy.sql.selectable import CTE, FromClause
 
 from sage_server.adapters.postgres import replays
 from sage_server.adapters.postgres.conversation_rows import (
-    CONVERSATION_COLUMNS,
     ITEM_COLUMNS,
-    answered_conversation,
-    conversation_answer,
     new_items,
-    opened_conversation,
     opened_item,
     sealed_items,
 )
-from sage_server.adapters.postgres.conversations import INSERT_CONVERSATION, conversation_values
-from sage_server.adapters.postgres.database import Database, Statement, Transaction
+from sage_server.adapters.postgres.database import Database, Statement
 from sage_server.adapters.postgres.schema import IS_THREAD, conversations, items, requests
 from sage_server.adapters.postgres.sealed_rows import cipher_for, write_sealed
 from sage_server.domain.conversations import (
     AppendedItem,
-    Conversation,
     DraftItem,
-    Fork,
     Item,
     ItemFilter,
     conversation_deleted,
 )
 from sage_server.domain.errors import SageError, not_found
 from sage_server.domain.idempotency import Once
-from sage_server.domain.ids import new_id
 from sage_server.domain.paging import Page
 from sage_server.ports.clock import Clock
 from sage_server.ports.keys import KeyRing, UserCipher
@@ -88,7 +79,8 @@ def _grown(*, live: bool) -> CTE:
     )
 
 
-def _inserted(base: FromClause) -> Insert:
+def inserted_items(base: FromClause) -> Insert:
+    """Insert the items of the parameters, in their order, after the position `base`."""
     new = new_items()
     given = ("id", "kind", "author_enc", "content_enc", "tool_enc", "token_count", "hidden", "created_at")
     rows = select(
@@ -106,7 +98,7 @@ def _inserted(base: FromClause) -> Insert:
 def _append(*, once: bool) -> Statement:
     """One statement, and so one round trip and one transaction, for everything that an append does."""
     grown = _grown(live=True)
-    statement = select(grown.c.base).add_cte(_inserted(grown).cte("inserted"))
+    statement = select(grown.c.base).add_cte(inserted_items(grown).cte("inserted"))
     if once:
         kept = select(*replays.VALUES.values(), grown.c.base)
         columns = [*replays.VALUES, "ordinal"]
@@ -116,7 +108,7 @@ def _append(*, once: bool) -> Statement:
 
 _APPEND = {once: _append(once=once) for once in (False, True)}
 _restored = _grown(live=False)
-_RESTORE = Statement(select(_restored.c.base).add_cte(_inserted(_restored).cte("inserted")))
+_RESTORE = Statement(select(_restored.c.base).add_cte(inserted_items(_restored).cte("inserted")))
 _STATE = Statement(select(_c.deleted_at).where(_THREAD))
 _EXISTING = Statement(
     select(_i.id).where(
@@ -139,7 +131,7 @@ def _page(*, newest_first: bool) -> Statement:
     )
 
 
-_PAGE = {newest_first: _page(newest_first=newest_first) for newest_first in (False, True)}
+ITEMS_PAGE = {newest_first: _page(newest_first=newest_first) for newest_first in (False, True)}
 _removed = delete(items).where(_ITEMS, _i.id == bindparam("item_id")).returning(_i.token_count).cte("removed")
 _DELETE = Statement(
     update(conversations)
@@ -147,21 +139,6 @@ _DELETE = Statement(
     .values(
         message_count=_c.message_count - 1,
         total_tokens=_c.total_tokens - select(_removed.c.token_count).scalar_subquery(),
-    )
-)
-_FORK_SOURCE = Statement(select(*CONVERSATION_COLUMNS, _c.last_seq).where(_THREAD).with_for_update(read=True))
-_FORK_INSERT = Statement(INSERT_CONVERSATION)
-_FORK_COPY = Statement(
-    _inserted(select(bindparam("base", type_=BigInteger()).label("base")).subquery("start"))
-)
-_FORK_COUNT = Statement(
-    update(conversations)
-    .where(_THREAD)
-    .values(
-        last_seq=bindparam("count"),
-        message_count=bindparam("count"),
-        total_tokens=bindparam("tokens"),
-        last_item_at=bindparam("at"),
     )
 )
 
@@ -212,7 +189,7 @@ class PostgresItemStore:
         """A stretch of the index by position."""
         start = after if after is not None else _END if which.newest_first else 0
         rows = await self._database.fetch(
-            _PAGE[which.newest_first],
+            ITEMS_PAGE[which.newest_first],
             user_id=user_id,
             conversation_id=conversation_id,
             after=start,
@@ -234,29 +211,6 @@ class PostgresItemStore:
         if not deleted:
             await self._require(user_id, conversation_id)
             raise not_found("item")
-
-    async def fork(self, user_id: UUID, fork: Fork, once: Once | None) -> Conversation:
-        """Every item is opened and sealed again for its new row, batch by batch in one transaction."""
-
-        async def write(cipher: UserCipher) -> Conversation:
-            async def copy_all(transaction: Transaction) -> Conversation:
-                copy = await self._start_fork(transaction, user_id, fork, cipher)
-                copy = await self._copy_items(transaction, user_id, fork, copy, cipher)
-                if once is not None:
-                    answer = conversation_answer(copy)
-                    kept = replays.values(cipher, user_id, once, answer, fork.created_at)
-                    await transaction.execute(replays.INSERT, **kept)
-                return copy
-
-            return await self._database.transact(copy_all)
-
-        try:
-            return await write_sealed(self._keys, user_id, write)
-        except asyncpg.UniqueViolationError as error:
-            if once is None or not replays.is_repeat(error):
-                raise
-            first = await replays.replayed(self._database, self._keys, user_id, once)
-            return answered_conversation(first.answer)
 
     async def stream(self, user_id: UUID, conversation_id: UUID) -> AsyncIterator[Sequence[Item]]:
         """Page after page."""
@@ -298,79 +252,6 @@ class PostgresItemStore:
                 raise not_found("conversation")
             return len(missing)
 
-    async def _start_fork(
-        self, transaction: Transaction, user_id: UUID, fork: Fork, cipher: UserCipher
-    ) -> Conversation:
-        row = await transaction.fetchrow(_FORK_SOURCE, user_id=user_id, conversation_id=fork.source_id)
-        if row is None:
-            raise not_found("conversation")
-        opener = await cipher_for(self._keys, user_id, [row])
-        source = opened_conversation(opener, row)
-        if source.deleted_at is not None:
-            raise conversation_deleted()
-        copy = Conversation(
-            id=fork.new_id,
-            title=source.title if fork.title is None else fork.title,
-            metadata=source.metadata,
-            private=source.private,
-            memory=source.memory,
-            created_at=fork.created_at,
-            updated_at=fork.created_at,
-        )
-        await transaction.execute(_FORK_INSERT, **conversation_values(cipher, user_id, copy))
-        return copy
-
-    async def _copy_items(
-        self,
-        transaction: Transaction,
-        user_id: UUID,
-        fork: Fork,
-        copy: Conversation,
-        cipher: UserCipher,
-    ) -> Conversation:
-        last = _END if fork.up_to_seq is None else fork.up_to_seq
-        after = 0
-        while True:
-            rows = await transaction.fetch(
-                _PAGE[False],
-                user_id=user_id,
-                conversation_id=fork.source_id,
-                after=after,
-                kinds=[],
-                show_hidden=True,
-                limit=_BATCH,
-            )
-            opener = await cipher_for(self._keys, user_id, rows)
-            batch = [item for item in (opened_item(opener, row) for row in rows) if item.seq <= last]
-            if batch:
-                drafts = [_draft(item) for item in batch]
-                await transaction.execute(
-                    _FORK_COPY,
-                    user_id=user_id,
-                    conversation_id=copy.id,
-                    base=copy.message_count,
-                    key_version=cipher.key_version,
-                    **sealed_items(cipher, drafts),
-                )
-                copy = replace(
-                    copy,
-                    message_count=copy.message_count + len(batch),
-                    total_tokens=copy.total_tokens + sum(item.token_count for item in batch),
-                    last_item_at=batch[-1].created_at,
-                )
-            if len(batch) < _BATCH:
-                break
-            after = batch[-1].seq
-        await transaction.execute(
-            _FORK_COUNT,
-            user_id=user_id,
-            conversation_id=copy.id,
-            count=copy.message_count,
-            tokens=copy.total_tokens,
-            at=copy.last_item_at,
-        )
-        return copy
-
     async def _require(self, user_id: UUID, conversation_id: UUID) -> asyncpg.Record:
         row = await self._database.fetchrow(_STATE, user_id=user_id, conversation_id=conversation_id)
         if row is None:
@@ -389,20 +270,6 @@ def _growth(items: Sequence[DraftItem]) -> dict[str, object]:
         "tokens": sum(item.token_count for item in items),
         "at": items[-1].created_at,
     }
-
-
-def _draft(item: Item) -> DraftItem:
-    """A copy of an item, to be stored under an id of its own."""
-    return DraftItem(
-        id=new_id(item.created_at),
-        kind=item.kind,
-        text=item.text,
-        author=item.author,
-        token_count=item.token_count,
-        created_at=item.created_at,
-        hidden=item.hidden,
-        tool=item.tool,
-    )
 
 
 def _answered(first: replays.Replay) -> list[AppendedItem]:

@@ -1,0 +1,168 @@
+"""Copies of threads on Postgres."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+import asyncpg
+from sqlalchemy import BigInteger, bindparam, select, update
+
+from sage_server.adapters.postgres import replays
+from sage_server.adapters.postgres.conversation_rows import (
+    CONVERSATION_COLUMNS,
+    answered_conversation,
+    conversation_answer,
+    opened_conversation,
+    opened_item,
+    sealed_items,
+)
+from sage_server.adapters.postgres.conversations import INSERT_CONVERSATION, conversation_values
+from sage_server.adapters.postgres.database import Database, Statement, Transaction
+from sage_server.adapters.postgres.items import ITEMS_PAGE, inserted_items
+from sage_server.adapters.postgres.schema import IS_THREAD, conversations
+from sage_server.adapters.postgres.sealed_rows import cipher_for, write_sealed
+from sage_server.domain.conversations import Conversation, DraftItem, Fork, Item, conversation_deleted
+from sage_server.domain.errors import not_found
+from sage_server.domain.idempotency import Once
+from sage_server.domain.ids import new_id
+from sage_server.ports.keys import KeyRing, UserCipher
+
+_BATCH = 500
+_END = 2**63 - 1
+_c = conversations.c
+_THREAD = (_c.user_id == bindparam("user_id")) & (_c.id == bindparam("conversation_id")) & IS_THREAD
+
+_SOURCE = Statement(select(*CONVERSATION_COLUMNS, _c.last_seq).where(_THREAD).with_for_update(read=True))
+_INSERT = Statement(INSERT_CONVERSATION)
+_COPY = Statement(
+    inserted_items(select(bindparam("base", type_=BigInteger()).label("base")).subquery("start"))
+)
+_COUNT = Statement(
+    update(conversations)
+    .where(_THREAD)
+    .values(
+        last_seq=bindparam("count"),
+        message_count=bindparam("count"),
+        total_tokens=bindparam("tokens"),
+        last_item_at=bindparam("at"),
+    )
+)
+
+
+class PostgresForkStore:
+    """Implements ForkStore."""
+
+    def __init__(self, database: Database, keys: KeyRing) -> None:
+        self._database = database
+        self._keys = keys
+
+    async def fork(self, user_id: UUID, fork: Fork, once: Once | None) -> Conversation:
+        """Every item is opened and sealed again for its new row, batch by batch in one transaction."""
+
+        async def write(cipher: UserCipher) -> Conversation:
+            async def copy_all(transaction: Transaction) -> Conversation:
+                copy = await self._start_fork(transaction, user_id, fork, cipher)
+                copy = await self._copy_items(transaction, user_id, fork, copy, cipher)
+                if once is not None:
+                    answer = conversation_answer(copy)
+                    kept = replays.values(cipher, user_id, once, answer, fork.created_at)
+                    await transaction.execute(replays.INSERT, **kept)
+                return copy
+
+            return await self._database.transact(copy_all)
+
+        try:
+            return await write_sealed(self._keys, user_id, write)
+        except asyncpg.UniqueViolationError as error:
+            if once is None or not replays.is_repeat(error):
+                raise
+            first = await replays.replayed(self._database, self._keys, user_id, once)
+            return answered_conversation(first.answer)
+
+    async def _start_fork(
+        self, transaction: Transaction, user_id: UUID, fork: Fork, cipher: UserCipher
+    ) -> Conversation:
+        row = await transaction.fetchrow(_SOURCE, user_id=user_id, conversation_id=fork.source_id)
+        if row is None:
+            raise not_found("conversation")
+        opener = await cipher_for(self._keys, user_id, [row])
+        source = opened_conversation(opener, row)
+        if source.deleted_at is not None:
+            raise conversation_deleted()
+        copy = Conversation(
+            id=fork.new_id,
+            title=source.title if fork.title is None else fork.title,
+            metadata=source.metadata,
+            private=source.private,
+            memory=source.memory,
+            created_at=fork.created_at,
+            updated_at=fork.created_at,
+        )
+        await transaction.execute(_INSERT, **conversation_values(cipher, user_id, copy))
+        return copy
+
+    async def _copy_items(
+        self,
+        transaction: Transaction,
+        user_id: UUID,
+        fork: Fork,
+        copy: Conversation,
+        cipher: UserCipher,
+    ) -> Conversation:
+        last = _END if fork.up_to_seq is None else fork.up_to_seq
+        after = 0
+        while True:
+            rows = await transaction.fetch(
+                ITEMS_PAGE[False],
+                user_id=user_id,
+                conversation_id=fork.source_id,
+                after=after,
+                kinds=[],
+                show_hidden=True,
+                limit=_BATCH,
+            )
+            opener = await cipher_for(self._keys, user_id, rows)
+            batch = [item for item in (opened_item(opener, row) for row in rows) if item.seq <= last]
+            if batch:
+                drafts = [_draft(item) for item in batch]
+                await transaction.execute(
+                    _COPY,
+                    user_id=user_id,
+                    conversation_id=copy.id,
+                    base=copy.message_count,
+                    key_version=cipher.key_version,
+                    **sealed_items(cipher, drafts),
+                )
+                copy = replace(
+                    copy,
+                    message_count=copy.message_count + len(batch),
+                    total_tokens=copy.total_tokens + sum(item.token_count for item in batch),
+                    last_item_at=batch[-1].created_at,
+                )
+            if len(batch) < _BATCH:
+                break
+            after = batch[-1].seq
+        await transaction.execute(
+            _COUNT,
+            user_id=user_id,
+            conversation_id=copy.id,
+            count=copy.message_count,
+            tokens=copy.total_tokens,
+            at=copy.last_item_at,
+        )
+        return copy
+
+
+def _draft(item: Item) -> DraftItem:
+    """A copy of an item, to be stored under an id of its own."""
+    return DraftItem(
+        id=new_id(item.created_at),
+        kind=item.kind,
+        text=item.text,
+        author=item.author,
+        token_count=item.token_count,
+        created_at=item.created_at,
+        hidden=item.hidden,
+        tool=item.tool,
+    )
