@@ -105,15 +105,19 @@ def lint() -> None:
 
 
 def _last_commit() -> str | None:
-    """The commit to compare with: HEAD for a changed tree, its parent for a clean one."""
-    dirty = subprocess.run(
-        ("git", "status", "--porcelain", "--", "proto"), cwd=ROOT, capture_output=True, check=False
-    )
-    name = "HEAD" if dirty.stdout.strip() else "HEAD^"
-    found = subprocess.run(
-        ("git", "cat-file", "-e", f"{name}:proto"), cwd=ROOT, capture_output=True, check=False
-    )
-    return name if found.returncode == 0 else None
+    """The commit to compare with: where a branch left main; on main HEAD, or its parent for a clean tree."""
+    fork = _git("merge-base", "HEAD", "main")
+    if fork and fork != _git("rev-parse", "HEAD"):
+        return fork
+    name = "HEAD" if _git("status", "--porcelain", "--", "proto") else "HEAD^"
+    return name if _git("ls-tree", name, "proto") else None
+
+
+def _git(*arguments: str) -> str:
+    """What git says; nothing if it fails."""
+    return subprocess.run(
+        ("git", *arguments), cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.strip()
 
 
 def _differences(fresh: Path, committed: Path) -> list[str]:

@@ -322,10 +322,9 @@ def _interceptors(
     replicas: Replicas,
     limits: Limits,
 ) -> list[Interceptor]:
-    logged = settings.log_level in ("debug", "info")
     interceptors: list[Interceptor] = [
         RequestId(),
-        Log(LINES.write if logged else _no_line, settings.log_format),
+        Log(LINES.write, settings.log_format, settings.log_level),
         Metrics(registry),
         Errors(),
         Authenticate(authentication, replicas),
@@ -335,10 +334,6 @@ def _interceptors(
     if settings.otlp_endpoint is not None:
         interceptors.insert(1, _tracing(settings.otlp_endpoint))
     return interceptors
-
-
-def _no_line(_line: str) -> None:
-    """What the level leaves out."""
 
 
 def _tracing(endpoint: str) -> Interceptor:

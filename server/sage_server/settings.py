@@ -10,6 +10,8 @@ from typing import Literal
 from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from sage_server.domain.identity import TENANT_PATTERN
+
 PREFIX = "SAGE_"
 
 
@@ -56,7 +58,7 @@ class Settings(BaseSettings):
     )
     tenant: str = Field(
         default="default",
-        pattern=r"^[A-Za-z0-9._-]{1,64}$",
+        pattern=TENANT_PATTERN,
         description="Tenant of local users, and of JWTs while no tenant claim is set.",
     )
     jwt_algorithm: Literal[

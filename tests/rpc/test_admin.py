@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator
+from uuid import UUID
 
 import asyncpg
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import sage_client
 from sage_client import ApiKeyRole, AsyncSageClient, NewItem
 from sage_server.adapters.postgres.schema import metadata, sealed_tables, user_tables
+from sage_server.domain.errors import Reason, SageError
 from support.server import RunningServer, running_server
 
 
@@ -225,3 +227,40 @@ async def test_server_info_names_every_replica(server: RunningServer) -> None:
         assert info.database == "external"
         assert info.schema_revision == "0001"
         assert info.root_key_id == "test"
+
+
+async def test_an_erased_user_gets_no_new_key(server: RunningServer) -> None:
+    """A rotation that read the user before the erasure and writes after it."""
+    async with sage_client.connect_async(server.address, user="maria") as client:
+        await client.conversations.create("secret")
+        user_id = UUID((await client.admin.get_user("maria")).id)
+        await client.admin.erase_user("maria")
+        rotation = server.application.rotation
+        with pytest.raises(SageError) as refused:
+            await rotation._key_store.add(user_id, await rotation._new_key(user_id, 2))
+        assert refused.value.reason is Reason.USER_ERASED
+
+
+async def test_a_row_that_does_not_open_keeps_its_key_and_holds_nobody_up(
+    server: RunningServer, database: asyncpg.Connection
+) -> None:
+    async with sage_client.connect_async(server.address, user="ada") as ada:
+        maria = ada.with_options(user="maria")
+        for client in (ada, maria):
+            thread = await client.conversations.create("kept")
+            await client.conversations.append(thread.id, [NewItem.user("one"), NewItem.user("two")])
+        damaged = (await ada.admin.get_user("ada")).id
+        await database.execute(
+            "UPDATE items SET content_enc = 'x' WHERE user_id = $1::text::uuid AND seq = 1", damaged
+        )
+        for name in ("ada", "maria"):
+            await ada.admin.rotate_user_key(name)
+        assert await server.application.rotation.reseal_pending() == 1
+        assert not (await ada.admin.get_user("maria")).key_rotation_pending
+        left = await database.fetch("SELECT user_id::text, seq, key_version FROM items WHERE key_version = 1")
+        assert [tuple(row) for row in left] == [(damaged, 1, 1)]
+        (thread,) = [c async for c in ada.conversations.list()]
+        page = await ada.conversations.items_page(
+            thread.id, page_size=1, order=sage_client.ItemOrder.NEWEST_FIRST
+        )
+        assert [item.text for item in page.items] == ["two"]

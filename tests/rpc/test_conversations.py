@@ -245,3 +245,38 @@ async def test_retention_removes_what_was_deleted_long_ago(dsn: str) -> None:
         server.clock.advance(timedelta(days=20))
         await retention.run()
         assert [c.title async for c in client.conversations.list()] == ["busy"]
+
+
+async def test_a_repeat_gets_the_first_answer_also_after_a_deletion(client: AsyncSageClient) -> None:
+    thread = await client.conversations.create("Once")
+    ids = [str(uuid4()), str(uuid4())]
+    items = [NewItem.user("a")]
+    first = await client.conversations.append(thread.id, items, request_id=ids[0])
+    fork = await client.conversations.fork(thread.id, request_id=ids[1])
+    await client.conversations.delete(thread.id)
+    assert await client.conversations.append(thread.id, items, request_id=ids[0]) == first
+    assert (await client.conversations.fork(thread.id, request_id=ids[1])).id == fork.id
+    with pytest.raises(sage_client.InvalidArgument) as refused:
+        await client.conversations.append(thread.id, [NewItem.user("b")], request_id=ids[0])
+    assert refused.value.reason == "REQUEST_ID_REUSED"
+
+
+async def test_retention_and_an_undeletion_never_leave_half_a_conversation(dsn: str) -> None:
+    async with (
+        running_server(dsn, deleted_days=30) as server,
+        sage_client.connect_async(server.address) as client,
+    ):
+        threads = [await client.conversations.create(str(n)) for n in range(40)]
+        for thread in threads:
+            await client.conversations.append(thread.id, [NewItem.user("x")] * 20)
+        await client.conversations.delete_all()
+        server.clock.advance(timedelta(days=31))
+        restored = asyncio.gather(
+            *(client.conversations.undelete(thread.id) for thread in threads), return_exceptions=True
+        )
+        await asyncio.gather(restored, server.application.retention.run())
+        kept = [answer for answer in await restored if isinstance(answer, sage_client.Conversation)]
+        for thread in kept:
+            items = [item async for item in client.conversations.items(thread.id)]
+            assert len(items) == (await client.conversations.get(thread.id)).message_count == 20
+        assert {c.id async for c in client.conversations.list()} == {thread.id for thread in kept}

@@ -67,6 +67,8 @@ async def test_an_export_shows_its_progress_and_ends_with_done(client: AsyncSage
     progress = [event for event in events if isinstance(event, sage_client.ExportProgress)]
     assert progress
     assert progress[-1].total_conversations == 2
+    chunks = [event for event in events if isinstance(event, sage_client.ExportChunk)]
+    assert max(len(chunk.jsonl) for chunk in chunks) < 1024 * 1024
     lines = b"".join(e.jsonl for e in events if isinstance(e, sage_client.ExportChunk)).splitlines()
     assert [json.loads(line)["type"] for line in lines].count("conversation") == 2
 
@@ -89,6 +91,7 @@ async def test_a_bad_line_is_named_and_nothing_is_stored(client: AsyncSageClient
         b'{"type": "song"}',
         json.dumps(orphan).encode(),
         json.dumps(good | {"id": 7}).encode(),
+        json.dumps(good | {"create_time": "9999-01-01T00:00:00Z"}).encode(),
     ):
         with pytest.raises(sage_client.InvalidArgument) as refused:
             await client.conversations.import_(json.dumps(good).encode() + b"\n" + bad + b"\n")

@@ -38,7 +38,7 @@ def test_settings(dsn: str, **changes: Any) -> Settings:
         "root_key": ROOT_KEY,
         "max_rate_per_user": 0,
         "pool_max": 8,
-        "log_level": "warning",
+        "log_level": "error",
         "drain": 2,
     }
     return Settings(**values | changes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ import jwt
 
 from sage_server.domain.credentials import unauthenticated
 from sage_server.domain.errors import Reason, SageError
+from sage_server.domain.identity import TENANT_PATTERN
 from sage_server.ports.credentials import VerifiedToken
 
 
@@ -38,10 +40,11 @@ class JwtVerifier:
 
     async def verify(self, token: str) -> VerifiedToken:
         """Check everything; say only that it failed."""
+        key = await self._verification_key(token)
         try:
             claims = jwt.decode(
                 token,
-                await self._verification_key(token),
+                key,
                 algorithms=[self._options.algorithm],
                 issuer=self._options.issuer,
                 audience=self._options.audience,
@@ -49,12 +52,6 @@ class JwtVerifier:
             )
         except jwt.ExpiredSignatureError:
             raise unauthenticated("expired") from None
-        except jwt.PyJWKClientConnectionError:
-            raise SageError(
-                Reason.TOKEN_KEYS_UNAVAILABLE,
-                "The keys that verify tokens cannot be fetched now.",
-                retry_after=timedelta(seconds=2),
-            ) from None
         except jwt.PyJWTError:
             raise unauthenticated("invalid") from None
         return self._verified(claims)
@@ -62,12 +59,12 @@ class JwtVerifier:
     def _verified(self, claims: dict[str, Any]) -> VerifiedToken:
         claim = self._options.tenant_claim
         tenant = self._options.default_tenant if claim is None else claims.get(claim)
-        if not isinstance(tenant, str) or not tenant or "\0" in tenant:
+        if not isinstance(tenant, str) or not re.fullmatch(TENANT_PATTERN, tenant):
             raise unauthenticated("invalid")
         subject = str(claims["sub"])
         try:
             expires_at = datetime.fromtimestamp(claims["exp"], UTC)
-            (tenant + subject).encode()
+            subject.encode()
         except (ValueError, OverflowError, OSError):
             # A year beyond our calendar, or half of a surrogate pair: signed, and still no use here.
             raise unauthenticated("invalid") from None
@@ -76,4 +73,13 @@ class JwtVerifier:
     async def _verification_key(self, token: str) -> Any:
         if self._jwks is None:
             return self._key
-        return (await asyncio.to_thread(self._jwks.get_signing_key_from_jwt, token)).key
+        try:
+            return (await asyncio.to_thread(self._jwks.get_signing_key_from_jwt, token)).key
+        except (jwt.PyJWKClientConnectionError, OSError, ValueError):
+            raise SageError(
+                Reason.TOKEN_KEYS_UNAVAILABLE,
+                "The keys that verify tokens cannot be fetched now.",
+                retry_after=timedelta(seconds=2),
+            ) from None
+        except jwt.PyJWTError:
+            raise unauthenticated("invalid") from None

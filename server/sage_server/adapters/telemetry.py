@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import logging
 import sys
 import threading
 import time
 import traceback
+from collections import deque
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
 
 _FLUSH_SECONDS = 0.2
+_LINES_HELD = 100_000
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -40,7 +43,7 @@ class LineWriter:
     """
 
     def __init__(self) -> None:
-        self._lines: list[str] = []
+        self._lines: deque[str] = deque(maxlen=_LINES_HELD)
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
 
@@ -53,9 +56,10 @@ class LineWriter:
             atexit.register(self.flush)
 
     def flush(self) -> None:
-        """Write what has gathered."""
-        with self._lock:
-            lines, self._lines = self._lines, []
+        """Write what has gathered. A stream that is closed or full must not stop the server: the lines are
+        lost."""
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            lines = [self._lines.popleft() for _ in range(len(self._lines))]
             if lines:
                 sys.stderr.write("\n".join(lines) + "\n")
                 sys.stderr.flush()

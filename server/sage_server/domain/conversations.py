@@ -178,6 +178,13 @@ def check_new_items(items: Sequence[NewItem], now: datetime) -> None:
             raise invalid(f"items[{index}].{problem[0]}", problem[1])
 
 
+def check_times(conversation: Conversation, now: datetime) -> None:
+    """Refuse an imported conversation that is dated into the future."""
+    times = (conversation.created_at, conversation.updated_at, conversation.deleted_at)
+    if any(at is not None and at > now + CLOCK_TOLERANCE for at in times):
+        raise invalid("create_time", "times must not be more than one day in the future")
+
+
 def _problem(item: NewItem, now: datetime) -> tuple[str, str] | None:
     if item.created_at is not None and item.created_at > now + CLOCK_TOLERANCE:
         return "create_time", "must not be more than one day in the future"

@@ -7,6 +7,9 @@ from datetime import datetime
 from enum import IntEnum
 from uuid import UUID
 
+TENANT_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
+"""What a tenant may be called, wherever its name comes from."""
+
 
 class Role(IntEnum):
     """What a credential allows. A higher role allows everything that a lower one does."""

@@ -142,11 +142,16 @@ class KeyStore(Protocol):
         ...
 
     async def add(self, user_id: UUID, key: WrappedKey) -> bool:
-        """Store a new version. False if that version exists already (somebody else was faster)."""
+        """Store a new version. False if that version exists already (somebody else was faster).
+
+        Must raise USER_ERASED for a user who was erased.
+        """
         ...
 
-    async def not_wrapped_by(self, root_key_id: str, limit: int) -> Sequence[tuple[UUID, WrappedKey]]:
-        """Some keys that another root key wraps."""
+    async def not_wrapped_by(
+        self, root_key_id: str, after: tuple[UUID, int], limit: int
+    ) -> Sequence[tuple[UUID, WrappedKey]]:
+        """Some keys that another root key wraps, in the order of user and version, after one of them."""
         ...
 
     async def rewrap(self, user_id: UUID, old: WrappedKey, new: WrappedKey) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 from typing import cast
 
@@ -47,7 +47,7 @@ class Pipeline:
         if method.streams:
             # gRPC looks for an async generator function, so this cannot simply return one.
             async def stream(raw: bytes, context: Context) -> AsyncIterator[bytes]:
-                async with aclosing(self._stream(method, raw, context)) as messages:
+                async with contextlib.aclosing(self._stream(method, raw, context)) as messages:
                     async for message in messages:
                         yield message
 
@@ -89,6 +89,7 @@ class Pipeline:
     async def _stream(self, method: Method, raw: bytes, context: Context) -> AsyncGenerator[bytes]:
         call = Call(method, context, raw, _metadata(context))
         reached = 0
+        closed = False
         try:
             self._watch.add(call, self._deadlines.stream)
             for position, enter in self._enter:
@@ -98,11 +99,12 @@ class Pipeline:
             implementation = cast("StreamMethod", _implemented(method))
             async for message in implementation(call.request, _caller(call)):
                 yield message.SerializeToString()
-        except (asyncio.CancelledError, GeneratorExit):
+        except (asyncio.CancelledError, GeneratorExit) as end:
             if not self._watch.expired(call):
                 call.code = grpc.StatusCode.CANCELLED
                 raise
             call.error = _overdue(self._deadlines.stream)
+            closed = isinstance(end, GeneratorExit)
         except Exception as error:  # noqa: BLE001
             call.error = error if isinstance(error, SageError) else internal(error, call.request_id)
         finally:
@@ -110,7 +112,9 @@ class Pipeline:
             for leave in self._leave_from[reached]:
                 leave(call)
         if call.error is not None:
-            await _abort(call, call.error)
+            # Nobody is left to take the exception of a generator that was closed; the status is sent.
+            with contextlib.suppress(*((grpc.aio.AbortError,) if closed else ())):
+                await _abort(call, call.error)
 
 
 def _overdue(limit: float) -> SageError:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from uuid import UUID
 
 from sage_server.domain.credentials import new_secret, secret_hash, shown_prefix
 from sage_server.domain.errors import invalid
 from sage_server.domain.idempotency import Once
-from sage_server.domain.identity import ApiKey, Role
+from sage_server.domain.identity import TENANT_PATTERN, ApiKey, Role
 from sage_server.domain.ids import INSTALLATION, new_id
 from sage_server.domain.paging import Page
 from sage_server.engine.replicas import Replicas
@@ -29,6 +30,8 @@ class ApiKeys:
     ) -> tuple[ApiKey, str]:
         """A new key and its secret, which is shown this once."""
         now = self._clock.now()
+        if not re.fullmatch(TENANT_PATTERN, tenant):
+            raise invalid("tenant", "must be letters, digits, `.`, `_` and `-`, at most 64")
         if expires_at is not None and expires_at <= now:
             raise invalid("expire_time", "must be in the future")
         secret = new_secret()

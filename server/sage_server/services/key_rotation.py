@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from uuid import UUID
 
-from sage_server.domain.errors import not_found, user_erased
+from sage_server.domain.errors import SageError, not_found, user_erased
 from sage_server.engine.replicas import Replicas
-from sage_server.ports.keys import KeyRing, KeyStore, NewKey, Rewrap, RootKeys
+from sage_server.ports.keys import KeyRing, KeyStore, NewKey, Rewrap, RootKeyError, RootKeys, WrappedKey
 from sage_server.ports.stores import RotationStore, UserStore
 
 _BATCH = 200
+_FIRST = (UUID(int=0), 0)
+_log = logging.getLogger("sage.keys")
 
 
 class KeyRotation:
@@ -68,19 +71,40 @@ class KeyRotation:
         return await self._rotations.drop_unused(user_id) == 0
 
     async def reseal_pending(self) -> int:
-        """Go on with rotations that are not complete; answers with how many are left."""
-        users = await self._rotations.pending(_BATCH)
-        return sum([not await self.reseal(user_id) for user_id in users])
+        """Go on with rotations that are not complete; answers with how many are left.
+
+        A user whose rows cannot be read does not keep the others waiting.
+        """
+        left = 0
+        for user_id in await self._rotations.pending(_BATCH):
+            try:
+                left += not await self.reseal(user_id)
+            except SageError as error:
+                left += 1
+                _log.warning("a user's rows were not sealed again: %s", error, extra={"user": user_id})
+        return left
 
     async def rotate_root(self, progress: Callable[[int], None] = lambda _: None) -> tuple[str, int]:
-        """Make a new root key current and wrap every user key with it; answers with its id and how many."""
+        """Make a new root key current and wrap every user key with it; answers with its id and how many.
+
+        A key that does not open stays as it is, and is named in the log.
+        """
         await self._root_keys.rotate()
         rewrapped = 0
-        # Asked anew each time: two rotations at once must agree on the newest key, not undo each other.
-        while batch := await self._key_store.not_wrapped_by(self._root_keys.current_id, _BATCH):
+        after = _FIRST
+        # The current key is asked for anew each time: two rotations at once must agree on the newest.
+        while batch := await self._key_store.not_wrapped_by(self._root_keys.current_id, after, _BATCH):
             for user_id, old in batch:
-                new = await self._rewrap(user_id, old)
-                # Somebody else rewrapped it, or the user was erased: either way it is done.
-                rewrapped += await self._key_store.rewrap(user_id, old, new)
+                rewrapped += await self._wrap_again(user_id, old)
+            after = (batch[-1][0], batch[-1][1].version)
             progress(rewrapped)
         return self._root_keys.current_id, rewrapped
+
+    async def _wrap_again(self, user_id: UUID, old: WrappedKey) -> bool:
+        try:
+            new = await self._rewrap(user_id, old)
+        except RootKeyError as error:
+            _log.error("a key was not wrapped again: %s", error, extra={"user": user_id})
+            return False
+        # If somebody else was faster, or the user was erased, there is nothing left to do.
+        return await self._key_store.rewrap(user_id, old, new)

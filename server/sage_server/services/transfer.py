@@ -13,6 +13,7 @@ from sage_server.domain.conversations import (
     ConversationOrder,
     DraftItem,
     check_new_items,
+    check_times,
 )
 from sage_server.domain.errors import SageError, invalid, not_found
 from sage_server.domain.transfer import (
@@ -82,11 +83,15 @@ class Transfer:
             async for batch in self._items.stream(user_id, conversation.id):
                 for item in batch:
                     buffer += item_line(item)
-                items += len(batch)
-                if len(buffer) >= _CHUNK_BYTES:
-                    yield bytes(buffer)
-                    buffer.clear()
-                    yield ExportProgress(conversations, items, total)
+                    items += 1
+                    if len(buffer) >= _CHUNK_BYTES:
+                        yield bytes(buffer)
+                        buffer.clear()
+                        yield ExportProgress(conversations, items, total)
+            if len(buffer) >= _CHUNK_BYTES:
+                yield bytes(buffer)
+                buffer.clear()
+                yield ExportProgress(conversations, items, total)
         if buffer:
             yield bytes(buffer)
         yield ExportProgress(conversations, items, total)
@@ -149,10 +154,12 @@ class Transfer:
 
     async def _check(self, user_id: UUID, line: Line, known: set[UUID]) -> None:
         """An item must belong to a conversation of a line above or of the store."""
+        now = self._clock.now()
         if isinstance(line, ConversationLine):
+            check_times(line.conversation, now)
             known.add(line.conversation.id)
             return
-        check_new_items([line.item], self._clock.now())
+        check_new_items([line.item], now)
         if line.conversation_id not in known:
             await self._conversations.get(user_id, line.conversation_id)
             known.add(line.conversation_id)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from sage_server.domain.errors import not_found
+from sage_server.domain.errors import SageError, not_found
 from sage_server.domain.identity import User, UserOverview
 from sage_server.engine.replicas import Replicas
 from sage_server.ports.clock import Clock
 from sage_server.ports.stores import ErasureStore, UserStore
 
 _BATCH = 100
+_log = logging.getLogger("sage.users")
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,10 @@ class Users:
         """Go on with erasures that were cut short; answers with how many."""
         users = await self._erasures.unfinished(_BATCH)
         for user_id in users:
-            await self._erase(user_id)
+            try:
+                await self._erase(user_id)
+            except SageError as error:
+                _log.warning("an erasure did not finish: %s", error, extra={"user": user_id})
         return len(users)
 
     async def _erase(self, user_id: UUID) -> ErasureReceipt:

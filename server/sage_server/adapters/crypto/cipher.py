@@ -1,7 +1,7 @@
 """The one door between plaintext and ciphertext.
 
     cell = format(1) | key_version(4) | nonce(12) | ciphertext | tag(16)
-    AAD  = length-prefixed(table, column, user id, row id, format, key version)
+    AAD  = length-prefixed(table, column, user id, format and key version, row id)
 
 The associated data ties a cell to its place: moved to another table, column, row or user it does not open.
 """

@@ -23,6 +23,7 @@ _log = logging.getLogger("sage.postgres")
 # Long enough for the recovery of a busy cluster after a power cut.
 _START_SECONDS = 120.0
 _STOP_SECONDS = 60.0
+_ASK_EVERY_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,12 @@ async def _shut_down(layout: _Layout) -> None:
             _log.warning("leaving Postgres running: cannot reach its process %d from here", postmaster.pid)
             return
         deadline = time.monotonic() + _STOP_SECONDS
+        ask_again = time.monotonic() + _ASK_EVERY_SECONDS
         while not alive.try_exclusive():
+            if time.monotonic() > ask_again:
+                # One that was restarting its processes after a crash can miss the first request.
+                postmaster.ask_to_stop()
+                ask_again += _ASK_EVERY_SECONDS
             if time.monotonic() > deadline:
                 _log.warning("Postgres (pid %d) is still shutting down; not waiting for it", postmaster.pid)
                 return

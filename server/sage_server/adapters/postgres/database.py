@@ -26,7 +26,9 @@ _CONNECTION_ERRORS = (
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.QueryCanceledError,
+    asyncpg.ReadOnlySQLTransactionError,  # a standby: the primary is elsewhere now
     asyncpg.InterfaceError,
 )
 

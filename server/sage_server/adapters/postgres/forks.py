@@ -19,8 +19,8 @@ from sage_server.adapters.postgres.conversation_rows import (
 )
 from sage_server.adapters.postgres.conversations import INSERT_CONVERSATION, conversation_values
 from sage_server.adapters.postgres.database import Database, Statement, Transaction
-from sage_server.adapters.postgres.items import ITEMS_PAGE, inserted_items
-from sage_server.adapters.postgres.schema import IS_THREAD, conversations
+from sage_server.adapters.postgres.items import END, ITEMS_PAGE, THIS_THREAD, inserted_items
+from sage_server.adapters.postgres.schema import conversations
 from sage_server.adapters.postgres.sealed_rows import cipher_for, write_sealed
 from sage_server.domain.conversations import Conversation, DraftItem, Fork, Item, conversation_deleted
 from sage_server.domain.errors import not_found
@@ -29,18 +29,16 @@ from sage_server.domain.ids import new_id
 from sage_server.ports.keys import KeyRing, UserCipher
 
 _BATCH = 500
-_END = 2**63 - 1
 _c = conversations.c
-_THREAD = (_c.user_id == bindparam("user_id")) & (_c.id == bindparam("conversation_id")) & IS_THREAD
 
-_SOURCE = Statement(select(*CONVERSATION_COLUMNS, _c.last_seq).where(_THREAD).with_for_update(read=True))
+_SOURCE = Statement(select(*CONVERSATION_COLUMNS, _c.last_seq).where(THIS_THREAD).with_for_update(read=True))
 _INSERT = Statement(INSERT_CONVERSATION)
 _COPY = Statement(
     inserted_items(select(bindparam("base", type_=BigInteger()).label("base")).subquery("start"))
 )
 _COUNT = Statement(
     update(conversations)
-    .where(_THREAD)
+    .where(THIS_THREAD)
     .values(
         last_seq=bindparam("count"),
         message_count=bindparam("count"),
@@ -59,6 +57,9 @@ class PostgresForkStore:
 
     async def fork(self, user_id: UUID, fork: Fork, once: Once | None) -> Conversation:
         """Every item is opened and sealed again for its new row, batch by batch in one transaction."""
+        earlier = await replays.find(self._database, self._keys, user_id, once)
+        if earlier is not None:
+            return answered_conversation(earlier.answer)
 
         async def write(cipher: UserCipher) -> Conversation:
             async def copy_all(transaction: Transaction) -> Conversation:
@@ -110,7 +111,7 @@ class PostgresForkStore:
         copy: Conversation,
         cipher: UserCipher,
     ) -> Conversation:
-        last = _END if fork.up_to_seq is None else fork.up_to_seq
+        last = END if fork.up_to_seq is None else fork.up_to_seq
         after = 0
         while True:
             rows = await transaction.fetch(

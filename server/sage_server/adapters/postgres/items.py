@@ -49,12 +49,13 @@ from sage_server.ports.clock import Clock
 from sage_server.ports.keys import KeyRing, UserCipher
 
 _BATCH = 500
-_END = 2**63 - 1
+END = 2**63 - 1
+"""Beyond every position."""
 _c = conversations.c
 _i = items.c
-_THREAD = (_c.user_id == bindparam("user_id")) & (_c.id == bindparam("conversation_id")) & IS_THREAD
+THIS_THREAD = (_c.user_id == bindparam("user_id")) & (_c.id == bindparam("conversation_id")) & IS_THREAD
 # An agent's own thread is not one of these: its items are neither shown nor deleted here.
-_IS_THREAD = select(_c.id).where(_THREAD).correlate(None).exists()
+_IS_THREAD = select(_c.id).where(THIS_THREAD).correlate(None).exists()
 _ITEMS = (
     (_i.user_id == bindparam("user_id")) & (_i.conversation_id == bindparam("conversation_id")) & _IS_THREAD
 )
@@ -66,7 +67,7 @@ def _grown(*, live: bool) -> CTE:
     count = bindparam("count", type_=BigInteger())
     return (
         update(conversations)
-        .where(_THREAD, *([_c.deleted_at.is_(None)] if live else []))
+        .where(THIS_THREAD, *([_c.deleted_at.is_(None)] if live else []))
         .values(
             last_seq=_c.last_seq + count,
             message_count=_c.message_count + count,
@@ -109,7 +110,7 @@ def _append(*, once: bool) -> Statement:
 _APPEND = {once: _append(once=once) for once in (False, True)}
 _restored = _grown(live=False)
 _RESTORE = Statement(select(_restored.c.base).add_cte(inserted_items(_restored).cte("inserted")))
-_STATE = Statement(select(_c.deleted_at).where(_THREAD))
+_STATE = Statement(select(_c.deleted_at).where(THIS_THREAD))
 _EXISTING = Statement(
     select(_i.id).where(
         _i.user_id == bindparam("user_id"), _i.id == func.any(bindparam("ids", type_=ARRAY(Uuid())))
@@ -135,7 +136,7 @@ ITEMS_PAGE = {newest_first: _page(newest_first=newest_first) for newest_first in
 _removed = delete(items).where(_ITEMS, _i.id == bindparam("item_id")).returning(_i.token_count).cte("removed")
 _DELETE = Statement(
     update(conversations)
-    .where(_THREAD, exists(select(_removed.c.token_count)))
+    .where(THIS_THREAD, exists(select(_removed.c.token_count)))
     .values(
         message_count=_c.message_count - 1,
         total_tokens=_c.total_tokens - select(_removed.c.token_count).scalar_subquery(),
@@ -177,6 +178,9 @@ class PostgresItemStore:
             first = await replays.replayed(self._database, self._keys, user_id, once)
             return _answered(first)
         if row is None:
+            earlier = await replays.find(self._database, self._keys, user_id, once)
+            if earlier is not None:
+                return _answered(earlier)
             raise await self._refusal(user_id, conversation_id)
         return [
             AppendedItem(item.id, row["base"] + n, item.token_count, item.created_at)
@@ -187,7 +191,7 @@ class PostgresItemStore:
         self, user_id: UUID, conversation_id: UUID, which: ItemFilter, size: int, after: int | None
     ) -> Page[Item, int]:
         """A stretch of the index by position."""
-        start = after if after is not None else _END if which.newest_first else 0
+        start = after if after is not None else END if which.newest_first else 0
         rows = await self._database.fetch(
             ITEMS_PAGE[which.newest_first],
             user_id=user_id,

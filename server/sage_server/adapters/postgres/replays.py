@@ -15,6 +15,7 @@ from sqlalchemy import bindparam, insert, select
 from sage_server.adapters.postgres.database import Database, Statement
 from sage_server.adapters.postgres.schema import cell, requests
 from sage_server.adapters.postgres.sealed_rows import cipher_for, seal_json
+from sage_server.domain.errors import database_unavailable
 from sage_server.domain.idempotency import REPLAY_WINDOW, Once, request_id_reused
 from sage_server.ports.keys import KeyRing, UserCipher
 
@@ -65,8 +66,10 @@ def is_repeat(error: asyncpg.UniqueViolationError) -> bool:
     return error.constraint_name == "pk_requests"
 
 
-async def find(database: Database, keys: KeyRing, user_id: UUID, once: Once) -> Replay | None:
+async def find(database: Database, keys: KeyRing, user_id: UUID, once: Once | None) -> Replay | None:
     """The answer that a request id got before; raises REQUEST_ID_REUSED if it was another request."""
+    if once is None:
+        return None
     row = await database.fetchrow(_FIND, user_id=user_id, request_id=once.request_id)
     if row is None:
         return None
@@ -80,5 +83,6 @@ async def find(database: Database, keys: KeyRing, user_id: UUID, once: Once) -> 
 async def replayed(database: Database, keys: KeyRing, user_id: UUID, once: Once) -> Replay:
     """The answer of a request id that a statement has just found to be known."""
     found = await find(database, keys, user_id, once)
-    assert found is not None
+    if found is None:  # it expired a moment ago: a repeat creates anew
+        raise database_unavailable()
     return found

@@ -12,7 +12,6 @@ from sage_server.adapters.postgres.replicas import LIVE_FOR
 from sage_server.adapters.postgres.schema import (
     IS_THREAD,
     conversations,
-    items,
     replicas,
     requests,
     signals,
@@ -21,6 +20,7 @@ from sage_server.ports.stores import RetentionPolicy
 
 _LOCK = 0x5A6E0001
 _SIGNALS_KEPT = timedelta(days=1)
+_THREADS = 50
 _LOCKED = Statement(select(func.pg_try_advisory_xact_lock(bindparam("lock"))))
 _c = conversations.c
 
@@ -33,11 +33,14 @@ def _batch(table: Table, keys: tuple[str, ...], due: ColumnElement[bool]) -> Sta
     return Statement(delete(table).where(which))
 
 
-def _threads(due: ColumnElement[bool]) -> tuple[Statement, Statement]:
-    """The items of threads that are due, and the threads."""
-    threads = select(_c.user_id, _c.id).where(due)
-    of_threads = tuple_(items.c.user_id, items.c.conversation_id).in_(threads)
-    return _batch(items, ("user_id", "id"), of_threads), _batch(conversations, ("user_id", "id"), due)
+def _threads(due: ColumnElement[bool]) -> Statement:
+    """Delete some threads that are due, and their items with them.
+
+    Their rows are locked first: whoever undeletes or appends at this moment either comes first, and the
+    thread is no longer due, or finds it gone.
+    """
+    locked = select(_c.user_id, _c.id).where(due).limit(_THREADS).with_for_update(skip_locked=True)
+    return Statement(delete(conversations).where(tuple_(_c.user_id, _c.id).in_(locked)))
 
 
 _DELETED = _threads(IS_THREAD & (_c.deleted_at < bindparam("before")))
@@ -60,25 +63,11 @@ class PostgresRetentionStore:
             locked = await transaction.fetchrow(_LOCKED, lock=_LOCK)
             if locked is None or not locked[0]:
                 return 0
-            pruned = await self._threads(transaction, _DELETED, policy.deleted_before, limit)
+            pruned = await transaction.execute(_DELETED, before=policy.deleted_before)
             if policy.inactive_before is not None:
-                pruned += await self._threads(transaction, _INACTIVE, policy.inactive_before, limit)
+                pruned += await transaction.execute(_INACTIVE, before=policy.inactive_before)
             pruned += await transaction.execute(_REQUESTS, now=now, limit=limit)
             pruned += await transaction.execute(_SIGNALS, signals_before=now - _SIGNALS_KEPT, limit=limit)
             return pruned + await transaction.execute(_REPLICAS, limit=limit)
 
         return await self._database.transact(prune_all)
-
-    async def _threads(
-        self,
-        transaction: Transaction,
-        statements: tuple[Statement, Statement],
-        before: datetime,
-        limit: int,
-    ) -> int:
-        of_items, of_threads = statements
-        pruned = await transaction.execute(of_items, before=before, limit=limit)
-        if pruned < limit:
-            # Every item is gone, so a thread's own deletion is small.
-            pruned += await transaction.execute(of_threads, before=before, limit=limit)
-        return pruned

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,9 +15,9 @@ from sqlalchemy.sql import ColumnElement
 
 from sage_server.adapters.postgres.database import Database, Record, Statement, Transaction
 from sage_server.adapters.postgres.schema import SUPERSEDED, cell, sealed_columns, sealed_tables, user_keys
-from sage_server.adapters.postgres.sealed_rows import cipher_for
-from sage_server.ports.keys import Cell, KeyRing
+from sage_server.ports.keys import Cell, KeyRing, UserCipher
 
+_log = logging.getLogger("sage.keys")
 _k = user_keys.c
 _PENDING = Statement(select(_k.user_id).where(SUPERSEDED).distinct().limit(bindparam("limit")))
 _OLD_VERSIONS = Statement(
@@ -81,9 +82,10 @@ class PostgresRotationStore:
 
     async def reseal(self, user_id: UUID, limit: int) -> int:
         """A batch of each table, each in a transaction that holds the rows' locks."""
+        cipher = await self._keys.cipher(user_id)
         done = 0
         for table in _TABLES:
-            reseal = partial(self._reseal_table, table=table, user_id=user_id, limit=limit)
+            reseal = partial(_reseal, table=table, user_id=user_id, cipher=cipher, limit=limit)
             done += await self._database.transact(reseal)
         return done
 
@@ -98,21 +100,30 @@ class PostgresRotationStore:
                 left += 1
         return left
 
-    async def _reseal_table(
-        self, transaction: Transaction, table: _Resealing, user_id: UUID, limit: int
-    ) -> int:
-        current = (await self._keys.cipher(user_id)).key_version
-        rows = await transaction.fetch(table.select, user_id=user_id, current=current, limit=limit)
-        if not rows:
-            return 0
-        cipher = await cipher_for(self._keys, user_id, rows)
 
-        def resealed(place: Cell, row: Record) -> bytes | None:
-            sealed = row[place.column]
-            if sealed is None:
-                return None
-            return cipher.seal(place, row["id"], cipher.open(place, row["id"], sealed))
+async def _reseal(
+    transaction: Transaction, table: _Resealing, user_id: UUID, cipher: UserCipher, limit: int
+) -> int:
+    """Rows that do not open stay as they are, and keep the key that they name."""
+    current = cipher.key_version
+    rows = await transaction.fetch(table.select, user_id=user_id, current=current, limit=limit)
+    resealed = [cells for row in rows if (cells := _resealed(cipher, table.cells, row)) is not None]
+    if not resealed:
+        return 0
+    columns = {f"new_{place.column}": [cells[place.column] for _, cells in resealed] for place in table.cells}
+    ids = [row_id for row_id, _ in resealed]
+    return await transaction.execute(table.update, user_id=user_id, current=current, ids=ids, **columns)
 
-        values = {f"new_{place.column}": [resealed(place, row) for row in rows] for place in table.cells}
-        ids = [row["id"] for row in rows]
-        return await transaction.execute(table.update, user_id=user_id, current=current, ids=ids, **values)
+
+def _resealed(
+    cipher: UserCipher, places: Sequence[Cell], row: Record
+) -> tuple[UUID, dict[str, bytes | None]] | None:
+    cells: dict[str, bytes | None] = {}
+    for place in places:
+        sealed = row[place.column]
+        opened = None if sealed is None else cipher.try_open(place, row["id"], sealed)
+        if sealed is not None and opened is None:
+            _log.error("a cell does not open", extra={"table": place.table, "row": row["id"]})
+            return None
+        cells[place.column] = None if opened is None else cipher.seal(place, row["id"], opened)
+    return row["id"], cells

@@ -7,7 +7,7 @@ from datetime import datetime
 from uuid import UUID
 
 import asyncpg
-from sqlalchemy import Select, Table, bindparam, delete, func, insert, null, select, update
+from sqlalchemy import Select, Table, bindparam, delete, func, insert, null, select, tuple_, update
 
 from sage_server.adapters.postgres.database import Database, Record, Statement, Transaction
 from sage_server.adapters.postgres.replicas import SIGNAL
@@ -26,6 +26,7 @@ from sage_server.domain.ids import INSTALLATION, new_id
 from sage_server.ports.clock import Clock
 from sage_server.ports.keys import NewKey, WrappedKey
 
+_ERASE_BATCH = 5000
 _k = user_keys.c
 _MINE = _k.user_id == bindparam("user_id")
 
@@ -55,7 +56,28 @@ _superseded = (
     .values(superseded_at=bindparam("now"))
     .cte("superseded")
 )
-_ADD_KEY = Statement(_key.add_cte(_superseded))
+_living = (
+    select(
+        *(
+            bindparam(name, type_=user_keys.c[column].type)
+            for name, column in (
+                ("user_id", "user_id"),
+                ("key_version", "key_version"),
+                ("root_key_id", "root_key_id"),
+                ("wrapped_key", "wrapped_key"),
+                ("now", "created_at"),
+            )
+        )
+    )
+    .select_from(users)
+    .where(users.c.id == bindparam("user_id"), users.c.erased_at.is_(None))
+    .with_for_update(read=True)
+)
+_ADD_KEY = Statement(
+    insert(user_keys)
+    .from_select(["user_id", "key_version", "root_key_id", "wrapped_key", "created_at"], _living)
+    .add_cte(_superseded)
+)
 _ERASING = Statement(select(users.c.id).where(ERASING).limit(bindparam("limit")))
 _KEYS = Statement(
     select(_k.key_version, _k.root_key_id, _k.wrapped_key)
@@ -64,7 +86,16 @@ _KEYS = Statement(
 )
 _WRAPPED_OTHERWISE = Statement(
     select(_k.user_id, _k.key_version, _k.root_key_id, _k.wrapped_key)
-    .where(_k.root_key_id != bindparam("root_key_id"), _k.wrapped_key.is_not(None))
+    .where(
+        _k.root_key_id != bindparam("root_key_id"),
+        _k.wrapped_key.is_not(None),
+        tuple_(_k.user_id, _k.key_version)
+        > tuple_(
+            bindparam("after_user", type_=_k.user_id.type),
+            bindparam("after_version", type_=_k.key_version.type),
+        ),
+    )
+    .order_by(_k.user_id, _k.key_version)
     .limit(bindparam("limit"))
 )
 _REWRAP = Statement(
@@ -91,7 +122,14 @@ def _count(table: Table) -> Select[int]:
     return select(func.count()).select_from(table).where(table.c.user_id == bindparam("user_id"))
 
 
+def _delete_some(table: Table) -> Statement:
+    key = list(table.primary_key.columns)
+    some = select(*key).where(table.c.user_id == bindparam("user_id")).limit(_ERASE_BATCH)
+    return Statement(delete(table).where(tuple_(*key).in_(some)))
+
+
 _ERASE = {table.name: _delete_all(table) for table in user_tables()}
+_ERASE_SOME = {table.name: _delete_some(table) for table in user_tables() if table is not user_keys}
 _OVERVIEW = Statement(
     select(
         select(func.max(_k.key_version)).where(_MINE).scalar_subquery().label("key_version"),
@@ -159,18 +197,27 @@ class PostgresKeyStore:
         return [_wrapped(row) for row in await self._database.fetch(_KEYS, user_id=user_id)]
 
     async def add(self, user_id: UUID, key: WrappedKey) -> bool:
-        """Insert, unless the version is taken, and mark the older ones."""
+        """Insert, unless the version is taken, and mark the older ones. The lock on the user's row keeps an
+        erasure out until this is committed, and one that came first is seen."""
         try:
-            await self._database.execute(_ADD_KEY, **_key_values(user_id, key, self._clock.now()))
+            added = await self._database.execute(_ADD_KEY, **_key_values(user_id, key, self._clock.now()))
         except asyncpg.UniqueViolationError:
             return False
-        except asyncpg.ForeignKeyViolationError:
-            raise user_erased() from None
+        if not added:
+            raise user_erased()
         return True
 
-    async def not_wrapped_by(self, root_key_id: str, limit: int) -> Sequence[tuple[UUID, WrappedKey]]:
-        """By the index on the root key's id."""
-        rows = await self._database.fetch(_WRAPPED_OTHERWISE, root_key_id=root_key_id, limit=limit)
+    async def not_wrapped_by(
+        self, root_key_id: str, after: tuple[UUID, int], limit: int
+    ) -> Sequence[tuple[UUID, WrappedKey]]:
+        """By primary key."""
+        rows = await self._database.fetch(
+            _WRAPPED_OTHERWISE,
+            root_key_id=root_key_id,
+            after_user=after[0],
+            after_version=after[1],
+            limit=limit,
+        )
         return [(row["user_id"], _wrapped(row)) for row in rows]
 
     async def rewrap(self, user_id: UUID, old: WrappedKey, new: WrappedKey) -> bool:
@@ -210,19 +257,25 @@ class PostgresErasureStore:
         return await self._database.transact(destroy)
 
     async def delete_rows(self, user_id: UUID) -> dict[str, int]:
-        """One transaction that locks the key rows first. A writer's foreign key waits for that lock and
-        then finds no key, so nothing can be written behind the deletion's back."""
+        """In batches, however many there are. What is left then goes in one transaction that locks the key
+        rows first: a writer's foreign key waits for that lock and then finds no key, so nothing can be
+        written behind the deletion's back."""
+        counts = dict.fromkeys(_ERASE, 0)
+        for table, some in _ERASE_SOME.items():
+            while deleted := await self._database.execute(some, user_id=user_id):
+                counts[table] += deleted
 
-        async def delete_all(transaction: Transaction) -> dict[str, int]:
+        async def delete_rest(transaction: Transaction) -> dict[str, int]:
             await transaction.fetch(_LOCK_KEYS, user_id=user_id)
-            counts = {
+            rest = {
                 table: await transaction.execute(statement, user_id=user_id)
                 for table, statement in _ERASE.items()
             }
             await transaction.execute(_FORGET_NAME, user_id=user_id)
-            return counts
+            return rest
 
-        return await self._database.transact(delete_all)
+        rest = await self._database.transact(delete_rest)
+        return {table: count + rest[table] for table, count in counts.items()}
 
 
 def _key_values(user_id: UUID, key: WrappedKey, now: datetime) -> dict[str, object]:

@@ -12,6 +12,14 @@ from sage_server.rpc.call import Call, Interceptor
 
 _FAULTS = (grpc.StatusCode.INTERNAL, grpc.StatusCode.DATA_LOSS, grpc.StatusCode.UNKNOWN)
 
+_SHOWN = {
+    "debug": ("info", "warning"),
+    "info": ("info", "warning"),
+    "warning": ("warning",),
+    "error": (),
+}
+"""Which lines a setting of the level lets through."""
+
 
 class Log(Interceptor):
     """Writes the line when the call has ended: ids, sizes, times and outcome.
@@ -22,14 +30,17 @@ class Log(Interceptor):
 
     name = "log"
 
-    def __init__(self, write: Callable[[str], None], form: str) -> None:
+    def __init__(self, write: Callable[[str], None], form: str, level: str) -> None:
         self._write = write
+        self._levels = _SHOWN[level]
         self._line = _json_line if form == "json" else _text_line
         self._second = 0
         self._time = ""
 
     def leave(self, call: Call) -> None:
         """Write it."""
+        if _level(call) not in self._levels:
+            return
         now = time.time()
         if int(now) != self._second:
             self._second = int(now)
