@@ -156,6 +156,12 @@ async def test_a_rotated_user_key_leaves_every_row_readable_and_no_row_behind(
                 written += 1
             return written
 
+        async def read(client: AsyncSageClient) -> None:
+            while not stop.is_set():
+                await client.conversations.get(thread.id)
+                await client.conversations.items_page(thread.id, page_size=20)
+
+        readers = [asyncio.create_task(read(client)) for client in (here, there) for _ in range(2)]
         writers = [asyncio.create_task(write(client)) for client in (here, there) for _ in range(3)]
         for expected in (2, 3):
             await asyncio.sleep(0.2)
@@ -163,6 +169,7 @@ async def test_a_rotated_user_key_leaves_every_row_readable_and_no_row_behind(
             assert await server.application.rotation.reseal_pending() == 0
         stop.set()
         written = sum(await asyncio.gather(*writers))
+        await asyncio.gather(*readers)
         user = await here.admin.get_user("maria")
         assert (user.key_version, user.key_rotation_pending) == (3, False)
         items = [item async for item in there.conversations.items(thread.id, page_size=200)]

@@ -139,11 +139,11 @@ class PostgresConversationStore:
 
     async def get(self, user_id: UUID, conversation_id: UUID) -> Conversation:
         """By primary key."""
+        before = await self._keys.cipher(user_id)
         row = await self._database.fetchrow(_GET, user_id=user_id, conversation_id=conversation_id)
         if row is None:
             raise not_found("conversation")
-        cipher = await self._keys.cipher(user_id, at_least=row["key_version"])
-        return opened_conversation(cipher, row)
+        return opened_conversation(await cipher_for(self._keys, user_id, [row], before), row)
 
     async def list(
         self,
@@ -157,8 +157,9 @@ class PostgresConversationStore:
         """A stretch of the index that has this order; one row more than asked shows if there is more."""
         cursor = {} if after is None else {"at": after.at, "id": after.id}
         statement = _LIST[order, deleted, after is not None]
+        before = await self._keys.cipher(user_id)
         rows = await self._database.fetch(statement, user_id=user_id, limit=size + 1, **cursor)
-        cipher = await cipher_for(self._keys, user_id, rows)
+        cipher = await cipher_for(self._keys, user_id, rows, before)
         page = rows[:size]
         return Page(
             [opened_conversation(cipher, row) for row in page],

@@ -87,7 +87,7 @@ class PostgresForkStore:
         row = await transaction.fetchrow(_SOURCE, user_id=user_id, conversation_id=fork.source_id)
         if row is None:
             raise not_found("conversation")
-        opener = await cipher_for(self._keys, user_id, [row])
+        opener = await cipher_for(self._keys, user_id, [row], cipher)
         source = opened_conversation(opener, row)
         if source.deleted_at is not None:
             raise conversation_deleted()
@@ -123,7 +123,7 @@ class PostgresForkStore:
                 show_hidden=True,
                 limit=_BATCH,
             )
-            opener = await cipher_for(self._keys, user_id, rows)
+            opener = await cipher_for(self._keys, user_id, rows, cipher)
             batch = [item for item in (opened_item(opener, row) for row in rows) if item.seq <= last]
             if batch:
                 drafts = [_draft(item) for item in batch]

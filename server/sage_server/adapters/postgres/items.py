@@ -192,6 +192,7 @@ class PostgresItemStore:
     ) -> Page[Item, int]:
         """A stretch of the index by position."""
         start = after if after is not None else END if which.newest_first else 0
+        before = await self._keys.cipher(user_id)
         rows = await self._database.fetch(
             ITEMS_PAGE[which.newest_first],
             user_id=user_id,
@@ -203,7 +204,7 @@ class PostgresItemStore:
         )
         if not rows:
             await self._require(user_id, conversation_id)
-        cipher = await cipher_for(self._keys, user_id, rows)
+        cipher = await cipher_for(self._keys, user_id, rows, before)
         page = [opened_item(cipher, row) for row in rows[:size]]
         return Page(page, page[-1].seq if len(rows) > size else None)
 

@@ -70,10 +70,11 @@ async def find(database: Database, keys: KeyRing, user_id: UUID, once: Once | No
     """The answer that a request id got before; raises REQUEST_ID_REUSED if it was another request."""
     if once is None:
         return None
+    before = await keys.cipher(user_id)
     row = await database.fetchrow(_FIND, user_id=user_id, request_id=once.request_id)
     if row is None:
         return None
-    cipher = await cipher_for(keys, user_id, [row])
+    cipher = await cipher_for(keys, user_id, [row], before)
     kept = json.loads(cipher.open(_RESPONSE, once.request_id, row["response_enc"]))
     if not hmac.compare_digest(kept["digest"], once.digest.hex()):
         raise request_id_reused()

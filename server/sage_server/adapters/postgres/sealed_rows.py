@@ -37,9 +37,17 @@ def is_stale_key(error: asyncpg.ForeignKeyViolationError) -> bool:
     return (error.constraint_name or "").endswith("_user_keys")
 
 
-async def cipher_for(keys: KeyRing, user_id: UUID, rows: Iterable[Record]) -> UserCipher:
-    """A cipher that knows every key version that the rows use."""
+async def cipher_for(
+    keys: KeyRing, user_id: UUID, rows: Iterable[Record], before: UserCipher | None = None
+) -> UserCipher:
+    """A cipher that knows every key version that the rows use.
+
+    A reader gives the cipher that it took before it read: that one knows the keys of then, also one that a
+    rotation has dropped since.
+    """
     newest = max((row["key_version"] for row in rows), default=0)
+    if before is not None and newest <= before.key_version:
+        return before
     return await keys.cipher(user_id, at_least=newest)
 
 
