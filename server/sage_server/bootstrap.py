@@ -187,7 +187,6 @@ async def _build(settings: Settings, database: Database, access: DatabaseAccess,
     api_keys = ApiKeys(api_key_store, replicas, clock)
     rotation = KeyRotation(
         users=users,
-        keys=keys,
         key_store=key_store,
         root_keys=root_keys,
         new_key=wrapping.new_key,

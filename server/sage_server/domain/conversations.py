@@ -137,6 +137,20 @@ class DraftItem:
     tool: ToolInvocation | None = None
 
 
+def draft(item: NewItem, item_id: UUID, token_count: int, now: datetime) -> DraftItem:
+    """What a caller gave, with what the server adds."""
+    return DraftItem(
+        id=item_id,
+        kind=item.kind,
+        text=item.text,
+        author=item.author,
+        token_count=token_count,
+        created_at=item.created_at or now,
+        hidden=item.hidden,
+        tool=item.tool,
+    )
+
+
 @dataclass(frozen=True)
 class AppendedItem:
     """What was decided about an appended item."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from uuid import UUID
 
 from sage_server.domain.conversations import (
@@ -12,13 +11,13 @@ from sage_server.domain.conversations import (
     ConversationChange,
     ConversationMemory,
     ConversationOrder,
-    DraftItem,
     Fork,
     Item,
     ItemFilter,
     NewItem,
     check_new_items,
     conversation_not_deleted,
+    draft,
 )
 from sage_server.domain.errors import not_found
 from sage_server.domain.idempotency import Once
@@ -137,7 +136,7 @@ class Conversations:
         """Store items at the end of a thread."""
         now = self._clock.now()
         check_new_items(items, now)
-        drafts = [self._draft(item, now) for item in items]
+        drafts = [draft(item, new_id(now), self._tokens.count(item.text), now) for item in items]
         return await self._items.append(user_id, conversation_id, drafts, once)
 
     async def list_items(
@@ -149,15 +148,3 @@ class Conversations:
     async def delete_item(self, user_id: UUID, conversation_id: UUID, item_id: UUID) -> None:
         """Delete one item for good."""
         await self._items.delete(user_id, conversation_id, item_id)
-
-    def _draft(self, item: NewItem, now: datetime) -> DraftItem:
-        return DraftItem(
-            id=new_id(now),
-            kind=item.kind,
-            text=item.text,
-            author=item.author,
-            token_count=self._tokens.count(item.text),
-            created_at=item.created_at or now,
-            hidden=item.hidden,
-            tool=item.tool,
-        )

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from sage_server.domain.errors import SageError, not_found, user_erased
 from sage_server.engine.replicas import Replicas
-from sage_server.ports.keys import KeyRing, KeyStore, NewKey, Rewrap, RootKeyError, RootKeys, WrappedKey
+from sage_server.ports.keys import KeyStore, NewKey, Rewrap, RootKeyError, RootKeys, WrappedKey
 from sage_server.ports.stores import RotationStore, UserStore
 
 _BATCH = 200
@@ -23,7 +23,6 @@ class KeyRotation:
         self,
         *,
         users: UserStore,
-        keys: KeyRing,
         key_store: KeyStore,
         root_keys: RootKeys,
         new_key: NewKey,
@@ -32,7 +31,6 @@ class KeyRotation:
         replicas: Replicas,
     ) -> None:
         self._users = users
-        self._keys = keys
         self._key_store = key_store
         self._root_keys = root_keys
         self._new_key = new_key

@@ -14,6 +14,7 @@ from sage_server.domain.conversations import (
     DraftItem,
     check_new_items,
     check_times,
+    draft,
 )
 from sage_server.domain.errors import SageError, invalid, not_found
 from sage_server.domain.transfer import (
@@ -165,17 +166,7 @@ class Transfer:
             known.add(line.conversation_id)
 
     def _draft(self, line: ItemLine) -> DraftItem:
-        item = line.item
-        return DraftItem(
-            id=line.id,
-            kind=item.kind,
-            text=item.text,
-            author=item.author,
-            token_count=self._tokens.count(item.text),
-            created_at=item.created_at or self._clock.now(),
-            hidden=item.hidden,
-            tool=item.tool,
-        )
+        return draft(line.item, line.id, self._tokens.count(line.item.text), self._clock.now())
 
     async def _total(self, user_id: UUID, *, show_deleted: bool) -> int:
         total = await self._conversations.count(user_id, deleted=False)
