@@ -1,0 +1,91 @@
+"""Words of a text, and the terms that stand for them in the keyword index."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import Stemmer
+
+_APOSTROPHE = "\u2019"
+_WORD = re.compile(rf"[^\W_]+(?:['{_APOSTROPHE}][^\W_]+)*")
+_CAPACITY = 200_000
+# Articles, pronouns, auxiliaries and prepositions, and what questions begin with: they are in every message
+# and say nothing of what is asked.
+_STOP_WORDS = """
+    a about am an and any are as at be been being but by can could did do does for from had has have he her
+    hers him his how i if in into is it its just me my no not of on or our she should so some than that the
+    their them then there these they this to was we were what when where which who whom whose why will with
+    would you your yours
+"""
+_STOP = frozenset(_STOP_WORDS.split())
+END = "\x01"
+"""Stands between two texts where words of several come one after the other."""
+_GAPS = {number: " " for number in range(2, 128) if not chr(number).isalnum() and chr(number) != "'"}
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text as they are spelled, with a plain apostrophe."""
+    return [word.replace(_APOSTROPHE, "'") for word in _WORD.findall(text)]
+
+
+class Words:
+    """Cuts texts into terms. One instance serves a process: its memory of stems makes a word cheap.
+
+    A term is the Snowball stem of a lower-case word without a possessive `'s`; words of the stop list have
+    none.
+    """
+
+    def __init__(self) -> None:
+        self._terms = _Terms()
+
+    def terms(self, text: str) -> list[str]:
+        """The terms of a text, in order, with repeats."""
+        return list(filter(None, map(self._terms.__getitem__, _WORD.findall(text))))
+
+    def stream(self, texts: Sequence[str]) -> list[str]:
+        """The words of several texts, END between two texts; a quotation mark may be left on a word.
+
+        A translation and one split are a fifth of what the expression costs. They find the same words in
+        ASCII, unless two apostrophes meet.
+        """
+        plain = [
+            text if text.isascii() and "''" not in text and END not in text else " ".join(_WORD.findall(text))
+            for text in texts
+        ]
+        return f" {END} ".join(plain).translate(_GAPS).split()
+
+    def streamed(self, word: str) -> str:
+        """The term of a word of `stream`; empty if it has none."""
+        found = _WORD.findall(word) if "'" in word else (word,)
+        return self._terms[found[0]] if found else ""
+
+    def term(self, word: str) -> str:
+        """The term of a word; empty for one of the stop list."""
+        return self._terms[word]
+
+    def spelled(self, text: str) -> dict[str, str]:
+        """The distinct terms of a text, each with the first word that it stands for."""
+        found: dict[str, str] = {}
+        for word in _WORD.findall(text):
+            term = self._terms[word]
+            if term:
+                found.setdefault(term, word)
+        return found
+
+
+class _Terms(dict[str, str]):
+    """Terms by word, as it is spelled: the lower case of a text may be cut into other words than the text.
+    A dictionary that learns what it does not have is the fastest loop in Python."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stemmer = Stemmer.Stemmer("english")
+
+    def __missing__(self, word: str) -> str:
+        if len(self) >= _CAPACITY:
+            self.clear()
+        plain = word.lower().replace(_APOSTROPHE, "'").removesuffix("'s")
+        term: str = "" if plain in _STOP else self._stemmer.stemWord(plain)
+        self[word] = term
+        return term
