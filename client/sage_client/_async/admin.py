@@ -1,4 +1,4 @@
-"""Administration: API keys, users, keys, the server."""
+"""Administration: API keys, users, keys, background jobs, the server."""
 
 from __future__ import annotations
 
@@ -11,14 +11,23 @@ from uuid import uuid4
 from sage.v1 import admin_service_pb2 as pb
 from sage_client._async.paging import every
 from sage_client._async.transport import AsyncTransport
-from sage_client._wire.admin import api_key_from, erasure_from, server_info_from, user_from
+from sage_client._wire.admin import (
+    api_key_from,
+    dead_job_from,
+    erasure_from,
+    job_stats_from,
+    server_info_from,
+    user_from,
+)
 from sage_client._wire.enums import role_to
 from sage_client._wire.times import time_to
 from sage_client.models.admin import (
     ApiKey,
     ApiKeyRole,
     CreatedApiKey,
+    DeadJob,
     Erasure,
+    JobQueueStats,
     RootKeyRotation,
     ServerInfo,
     User,
@@ -108,6 +117,30 @@ class AsyncAdmin:
         # that was cut short.
         response = await self._transport.unary(self._stub.RotateRootKey, request, repeat=Repeat.SAFE)
         return RootKeyRotation(response.root_key_id, response.rewrapped_keys)
+
+    async def job_stats(self) -> tuple[JobQueueStats, ...]:
+        """How the background jobs are doing, by kind. OPERATOR only."""
+        request = pb.GetJobStatsRequest()
+        response = await self._transport.unary(self._stub.GetJobStats, request, repeat=Repeat.SAFE)
+        return tuple(job_stats_from(message) for message in response.queues)
+
+    def list_dead_jobs(self, *, kind: str = "", page_size: int = 0) -> AsyncIterator[DeadJob]:
+        """All jobs that failed for good, or those of one kind, the newest first. OPERATOR only."""
+        return every(partial(self.list_dead_jobs_page, kind=kind, page_size=page_size))
+
+    async def list_dead_jobs_page(
+        self, *, page_token: str = "", kind: str = "", page_size: int = 0
+    ) -> Page[DeadJob]:
+        """One page of dead jobs."""
+        request = pb.ListDeadJobsRequest(page_size=page_size, page_token=page_token, kind=kind)
+        response = await self._transport.unary(self._stub.ListDeadJobs, request, repeat=Repeat.SAFE)
+        return Page(tuple(dead_job_from(message) for message in response.jobs), response.next_page_token)
+
+    async def retry_dead_job(self, job_id: str) -> None:
+        """Queue a dead job again. OPERATOR only."""
+        request = pb.RetryDeadJobRequest(job_id=job_id)
+        # Once queued it is dead no more, so a repeat would fail although the first was carried out.
+        await self._transport.unary(self._stub.RetryDeadJob, request, repeat=Repeat.IF_REFUSED)
 
     async def server_info(self) -> ServerInfo:
         """What this server is and how it is set up."""

@@ -10,6 +10,7 @@ import grpc.aio
 
 from sage_client._async.admin import AsyncAdmin
 from sage_client._async.conversations import AsyncConversations
+from sage_client._async.memory import AsyncMemories
 from sage_client._async.stubs import AsyncStubs
 from sage_client._async.transport import AsyncTransport, open_channel
 from sage_client.options import (
@@ -27,7 +28,7 @@ from sage_client.unset import UNSET, Unset
 class AsyncSageClient:
     """A connection to Sage. Make one with `connect`, share it freely, and close it once.
 
-    - `conversations`, `admin`: the services.
+    - `conversations`, `memory`, `admin`: the services.
     - `stubs`, `transport`: raw methods for what is not wrapped, and how to send them.
     - `channel`: the gRPC channel below.
     """
@@ -38,6 +39,7 @@ class AsyncSageClient:
         self.stubs = AsyncStubs(channel)
         self.transport = AsyncTransport(options)
         self.conversations = AsyncConversations(self.transport, self.stubs.conversations)
+        self.memory = AsyncMemories(self.transport, self.stubs.memory)
         self.admin = AsyncAdmin(self.transport, self.stubs.admin)
 
     def with_options(
@@ -97,8 +99,8 @@ def connect(
     - `user`: the user that an API key acts for. Not with a JWT, which names its user itself.
     - `tls`: True for the roots that gRPC ships, TlsOptions for own files. Without TLS a token travels in
       the clear, so keep that to the loopback address.
-    - `timeout`: seconds that a call may take, its retries included. `stream_timeout`: the same for export
-      and for each call of an import.
+    - `timeout`: seconds that a call may take, its retries included. `stream_timeout`: the same for export,
+      for each call of an import, and for taking in a document.
     """
     options = ClientOptions(
         token=token, user=user, timeout=timeout, stream_timeout=stream_timeout, retry=retry

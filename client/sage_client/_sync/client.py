@@ -11,6 +11,7 @@ import grpc
 
 from sage_client._sync.admin import Admin
 from sage_client._sync.conversations import Conversations
+from sage_client._sync.memory import Memories
 from sage_client._sync.stubs import Stubs
 from sage_client._sync.transport import Transport, open_channel
 from sage_client.options import (
@@ -28,7 +29,7 @@ from sage_client.unset import UNSET, Unset
 class SageClient:
     """A connection to Sage. Make one with `connect`, share it freely, and close it once.
 
-    - `conversations`, `admin`: the services.
+    - `conversations`, `memory`, `admin`: the services.
     - `stubs`, `transport`: raw methods for what is not wrapped, and how to send them.
     - `channel`: the gRPC channel below.
     """
@@ -39,6 +40,7 @@ class SageClient:
         self.stubs = Stubs(channel)
         self.transport = Transport(options)
         self.conversations = Conversations(self.transport, self.stubs.conversations)
+        self.memory = Memories(self.transport, self.stubs.memory)
         self.admin = Admin(self.transport, self.stubs.admin)
 
     def with_options(
@@ -98,8 +100,8 @@ def connect(
     - `user`: the user that an API key acts for. Not with a JWT, which names its user itself.
     - `tls`: True for the roots that gRPC ships, TlsOptions for own files. Without TLS a token travels in
       the clear, so keep that to the loopback address.
-    - `timeout`: seconds that a call may take, its retries included. `stream_timeout`: the same for export
-      and for each call of an import.
+    - `timeout`: seconds that a call may take, its retries included. `stream_timeout`: the same for export,
+      for each call of an import, and for taking in a document.
     """
     options = ClientOptions(
         token=token, user=user, timeout=timeout, stream_timeout=stream_timeout, retry=retry

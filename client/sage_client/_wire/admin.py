@@ -5,7 +5,7 @@ from __future__ import annotations
 from sage.v1 import admin_pb2, admin_service_pb2
 from sage_client._wire.enums import role_from
 from sage_client._wire.times import time_from
-from sage_client.models.admin import ApiKey, Erasure, Replica, ServerInfo, User
+from sage_client.models.admin import ApiKey, DeadJob, Erasure, JobQueueStats, Replica, ServerInfo, User
 
 
 def api_key_from(message: admin_pb2.ApiKey) -> ApiKey:
@@ -57,6 +57,29 @@ def server_info_from(message: admin_service_pb2.GetServerInfoResponse) -> Server
         schema_revision=message.schema_revision,
         root_key_id=message.root_key_id,
         authentication=message.authentication,
+    )
+
+
+def job_stats_from(message: admin_pb2.JobQueueStats) -> JobQueueStats:
+    """How one kind of job is doing."""
+    return JobQueueStats(
+        kind=message.kind,
+        queued=message.queued,
+        running=message.running,
+        dead=message.dead,
+        lag_seconds=message.lag_seconds,
+    )
+
+
+def dead_job_from(message: admin_pb2.DeadJob) -> DeadJob:
+    """A job that failed for good."""
+    return DeadJob(
+        id=message.id,
+        kind=message.kind,
+        attempts=message.attempts,
+        error_type=message.error_type,
+        create_time=time_from(message.create_time),
+        fail_time=time_from(message.fail_time),
     )
 
 

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from sage.v1 import admin_pb2, conversation_pb2, conversation_service_pb2, item_pb2
+from sage.v1 import (
+    admin_pb2,
+    conversation_pb2,
+    conversation_service_pb2,
+    item_pb2,
+    memory_pb2,
+    memory_service_pb2,
+)
 from sage_client.models.admin import ApiKeyRole
+from sage_client.models.blocks import BlockActor
 from sage_client.models.conversations import ConversationMemory, ConversationOrder
+from sage_client.models.documents import DocumentStatus, IngestStage
 from sage_client.models.items import ItemKind, ItemOrder
+from sage_client.models.memory import EmbedPurpose, MemorySource, MemoryTrust, TagMatch
 
 _MEMORY = {
     ConversationMemory.NONE: conversation_pb2.CONVERSATION_MEMORY_NONE,
@@ -34,9 +44,47 @@ _ITEM_ORDER = {
     ItemOrder.OLDEST_FIRST: item_pb2.ITEM_ORDER_OLDEST_FIRST,
     ItemOrder.NEWEST_FIRST: item_pb2.ITEM_ORDER_NEWEST_FIRST,
 }
+_SOURCE = {
+    MemorySource.ARCHIVAL: memory_pb2.MEMORY_SOURCE_ARCHIVAL,
+    MemorySource.MESSAGE: memory_pb2.MEMORY_SOURCE_MESSAGE,
+    MemorySource.DOCUMENT: memory_pb2.MEMORY_SOURCE_DOCUMENT,
+    MemorySource.SUMMARY: memory_pb2.MEMORY_SOURCE_SUMMARY,
+}
+_TRUST = {
+    MemoryTrust.USER: memory_pb2.MEMORY_TRUST_USER,
+    MemoryTrust.AGENT: memory_pb2.MEMORY_TRUST_AGENT,
+    MemoryTrust.EXTERNAL: memory_pb2.MEMORY_TRUST_EXTERNAL,
+}
+_TAG_MATCH = {
+    TagMatch.ANY: memory_pb2.TAG_MATCH_ANY,
+    TagMatch.ALL: memory_pb2.TAG_MATCH_ALL,
+}
+_PURPOSE = {
+    EmbedPurpose.DOCUMENT: memory_service_pb2.EMBED_PURPOSE_DOCUMENT,
+    EmbedPurpose.QUERY: memory_service_pb2.EMBED_PURPOSE_QUERY,
+}
+_STATUS = {
+    DocumentStatus.PROCESSING: memory_pb2.DOCUMENT_STATUS_PROCESSING,
+    DocumentStatus.READY: memory_pb2.DOCUMENT_STATUS_READY,
+    DocumentStatus.FAILED: memory_pb2.DOCUMENT_STATUS_FAILED,
+}
+_STAGE_FROM = {
+    memory_service_pb2.INGEST_STAGE_READING: IngestStage.READING,
+    memory_service_pb2.INGEST_STAGE_CHUNKING: IngestStage.CHUNKING,
+    memory_service_pb2.INGEST_STAGE_EMBEDDING: IngestStage.EMBEDDING,
+    memory_service_pb2.INGEST_STAGE_STORING: IngestStage.STORING,
+}
+_ACTOR_FROM = {
+    memory_pb2.BLOCK_ACTOR_USER: BlockActor.USER,
+    memory_pb2.BLOCK_ACTOR_AGENT: BlockActor.AGENT,
+    memory_pb2.BLOCK_ACTOR_SYSTEM: BlockActor.SYSTEM,
+}
 _MEMORY_FROM = {number: value for value, number in _MEMORY.items()}
 _KIND_FROM = {number: value for value, number in _KIND.items()}
 _ROLE_FROM = {number: value for value, number in _ROLE.items()}
+_SOURCE_FROM = {number: value for value, number in _SOURCE.items()}
+_TRUST_FROM = {number: value for value, number in _TRUST.items()}
+_STATUS_FROM = {number: value for value, number in _STATUS.items()}
 
 
 def memory_to(value: ConversationMemory) -> conversation_pb2.ConversationMemory.ValueType:
@@ -79,7 +127,57 @@ def item_order_to(value: ItemOrder) -> item_pb2.ItemOrder.ValueType:
     return _ITEM_ORDER[value]
 
 
-E = TypeVar("E", ConversationMemory, ItemKind, ApiKeyRole)
+def source_to(value: MemorySource) -> memory_pb2.MemorySource.ValueType:
+    """Raises ValueError for UNKNOWN."""
+    return _SOURCE[_known(value)]
+
+
+def source_from(number: memory_pb2.MemorySource.ValueType) -> MemorySource:
+    """What a memory comes from."""
+    return _SOURCE_FROM.get(number, MemorySource.UNKNOWN)
+
+
+def trust_to(value: MemoryTrust | None) -> memory_pb2.MemoryTrust.ValueType:
+    """None leaves it to the server. Raises ValueError for UNKNOWN."""
+    return memory_pb2.MEMORY_TRUST_UNSPECIFIED if value is None else _TRUST[_known(value)]
+
+
+def trust_from(number: memory_pb2.MemoryTrust.ValueType) -> MemoryTrust:
+    """How far a text may be trusted."""
+    return _TRUST_FROM.get(number, MemoryTrust.UNKNOWN)
+
+
+def tag_match_to(value: TagMatch) -> memory_pb2.TagMatch.ValueType:
+    """How tags must match."""
+    return _TAG_MATCH[value]
+
+
+def purpose_to(value: EmbedPurpose) -> memory_service_pb2.EmbedPurpose.ValueType:
+    """What a vector is for."""
+    return _PURPOSE[value]
+
+
+def status_to(value: DocumentStatus) -> memory_pb2.DocumentStatus.ValueType:
+    """Raises ValueError for UNKNOWN."""
+    return _STATUS[_known(value)]
+
+
+def status_from(number: memory_pb2.DocumentStatus.ValueType) -> DocumentStatus:
+    """Where a document is."""
+    return _STATUS_FROM.get(number, DocumentStatus.UNKNOWN)
+
+
+def stage_from(number: memory_service_pb2.IngestStage.ValueType) -> IngestStage:
+    """The stage of taking in a document."""
+    return _STAGE_FROM.get(number, IngestStage.UNKNOWN)
+
+
+def actor_from(number: memory_pb2.BlockActor.ValueType) -> BlockActor:
+    """Who changed a block."""
+    return _ACTOR_FROM.get(number, BlockActor.UNKNOWN)
+
+
+E = TypeVar("E", ConversationMemory, ItemKind, ApiKeyRole, MemorySource, MemoryTrust, DocumentStatus)
 
 
 def _known(value: E) -> E:

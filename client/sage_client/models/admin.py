@@ -97,3 +97,26 @@ class ServerInfo:
     schema_revision: str
     root_key_id: str
     authentication: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobQueueStats:
+    """How many background jobs of a kind wait, run, and failed for good, and how long the oldest waits."""
+
+    kind: str
+    queued: int
+    running: int
+    dead: int
+    lag_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeadJob:
+    """A background job that failed for good. `error_type` is the kind of error, never its text."""
+
+    id: str
+    kind: str
+    attempts: int
+    error_type: str
+    create_time: datetime
+    fail_time: datetime

@@ -165,7 +165,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
         {"reason": "ERROR_REASON_EMBEDDING_DIMENSION_MISMATCH", "domain": "sage", "metadata": {"expected": "256", "actual": "1536", "index": "3"}}
     """
     ERROR_REASON_EMBEDDING_INVALID: _ErrorReason.ValueType  # 27
-    """The vector has length zero and cannot be normalised. INVALID_ARGUMENT.
+    """The vector has length zero or a value that is not finite, and cannot be normalised. INVALID_ARGUMENT.
 
         {"reason": "ERROR_REASON_EMBEDDING_INVALID", "domain": "sage", "metadata": {"index": "0"}}
     """
@@ -515,7 +515,7 @@ INVALID_ARGUMENT.
     {"reason": "ERROR_REASON_EMBEDDING_DIMENSION_MISMATCH", "domain": "sage", "metadata": {"expected": "256", "actual": "1536", "index": "3"}}
 """
 ERROR_REASON_EMBEDDING_INVALID: ErrorReason.ValueType  # 27
-"""The vector has length zero and cannot be normalised. INVALID_ARGUMENT.
+"""The vector has length zero or a value that is not finite, and cannot be normalised. INVALID_ARGUMENT.
 
     {"reason": "ERROR_REASON_EMBEDDING_INVALID", "domain": "sage", "metadata": {"index": "0"}}
 """
