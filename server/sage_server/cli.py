@@ -15,6 +15,7 @@ from sage_server import __version__
 from sage_server.adapters.clock import SystemClock
 from sage_server.adapters.crypto import new_root_key
 from sage_server.adapters.embedded_postgres import EmbeddedPostgresError
+from sage_server.adapters.embedding import EmbedderError
 from sage_server.adapters.postgres.migrate import MigrationError, migrate
 from sage_server.adapters.telemetry import configure_logging
 from sage_server.bootstrap import open_application, open_database
@@ -26,7 +27,15 @@ from sage_server.serve import serve
 from sage_server.settings import Settings, SettingsError, load_settings
 
 T = TypeVar("T")
-_EXPECTED = (SettingsError, EmbeddedPostgresError, MigrationError, RootKeyError, SageError, OSError)
+_EXPECTED = (
+    SettingsError,
+    EmbeddedPostgresError,
+    EmbedderError,
+    MigrationError,
+    RootKeyError,
+    SageError,
+    OSError,
+)
 
 app = typer.Typer(
     name="sage-server",

@@ -5,17 +5,22 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import asyncpg
 
 from sage_server import __version__
 from sage_server.adapters.embedded_postgres import EmbeddedPostgresError
+from sage_server.adapters.embedding import EmbedderError
 from sage_server.adapters.postgres.migrate import MigrationError
-from sage_server.bootstrap import ROOT_KEY_FILE, data_dir, open_root_keys, open_stores
+from sage_server.bootstrap import ROOT_KEY_FILE, Stores, data_dir, open_root_keys, open_stores
+from sage_server.bootstrap.embedding import open_embedders
 from sage_server.domain.errors import SageError
 from sage_server.ports.keys import RootKeyError
 from sage_server.settings import Settings
+
+_OVERDUE = timedelta(minutes=1)
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ async def examine(settings: Settings) -> list[Finding]:
         _address(settings),
         _authentication(settings),
         _files(settings),
+        await _embedding(settings),
         *await _database(settings),
     ]
 
@@ -87,6 +93,19 @@ def _files(settings: Settings) -> Finding:
     return Finding("files", "all readable" if any(named.values()) else "none named")
 
 
+async def _embedding(settings: Settings) -> Finding:
+    """The model can be loaded, or its server answers."""
+    try:
+        async with open_embedders(settings) as embedders:
+            current = embedders.current
+    except EmbedderError as error:
+        return Finding("embedding", str(error), fine=False)
+    except SageError as error:
+        cause = error.metadata.get("cause", "")
+        return Finding("embedding", f"{settings.embedding}: {error.message} ({cause})", fine=False)
+    return Finding("embedding", f"{current.model}, {current.dimensions} dimensions")
+
+
 def _readable(path: Path) -> bool:
     return path.is_file() and os.access(path, os.R_OK)
 
@@ -101,6 +120,7 @@ async def _database(settings: Settings) -> list[Finding]:
             info = await stores.probe.check()
             await stores.check_root_key()
             replicas = await stores.replicas.live()
+            jobs = await _jobs(stores)
     except (EmbeddedPostgresError, MigrationError, RootKeyError, OSError) as error:
         return [Finding("database", f"{kind}: {error}", fine=False)]
     except SageError as error:
@@ -112,4 +132,17 @@ async def _database(settings: Settings) -> list[Finding]:
     return [
         Finding("database", f"{kind}, Postgres {info.version}, schema {info.schema_revision}"),
         Finding("replicas", f"{len(replicas)} running"),
+        jobs,
     ]
+
+
+async def _jobs(stores: Stores) -> Finding:
+    """A worker that is stuck or dead leaves work lying about; a dead job is for the operator to look at."""
+    backlog = await stores.jobs.backlog(_OVERDUE)
+    dead = sum(stats.dead for stats in await stores.jobs.stats())
+    text = f"{backlog.overdue} overdue, {dead} dead"
+    if backlog.is_stuck(_OVERDUE):
+        return Finding(
+            "jobs", f"{text}: no worker takes them (oldest {backlog.age_seconds:.0f} s)", fine=False
+        )
+    return Finding("jobs", text)

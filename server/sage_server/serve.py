@@ -36,7 +36,7 @@ async def _run(application: Application, stopping: asyncio.Event, announce: Call
     application.workers.start()
     _spare_the_collector()
     try:
-        announce(_welcome(settings, port))
+        announce(_welcome(application, port))
         if settings.tls_certificate is None and not is_loopback(settings.listen):
             _log.warning("credentials and content travel in the clear: no TLS, and not loopback only")
         await stopping.wait()
@@ -76,7 +76,8 @@ def _start_metrics(application: Application) -> Callable[[], None] | None:
     return stop
 
 
-def _welcome(settings: Settings, port: int) -> str:
+def _welcome(application: Application, port: int) -> str:
+    settings = application.settings
     host = settings.listen.rpartition(":")[0]
     address = settings.listen if settings.listen.startswith("unix:") else f"{host}:{port}"
     database = "external" if settings.database_url is not None else "embedded Postgres"
@@ -89,6 +90,7 @@ def _welcome(settings: Settings, port: int) -> str:
         f"  database        {database}",
         f"  data            {data_dir(settings)}",
         f"  authentication  {auth}",
+        f"  embedding       {application.memory.embedders.current.model}",
         f"  metrics         {settings.metrics_listen}",
     ]
     if settings.auth == "none" and settings.tls_certificate is None and not address.startswith("unix:"):

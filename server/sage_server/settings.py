@@ -103,6 +103,32 @@ class Settings(BaseSettings):
         description="Days until a conversation without new items goes for good. Default: never.",
     )
 
+    embedding: Literal["local", "openai", "onnx", "hash"] = Field(
+        default="local",
+        description="Where vectors come from: `local` is the bundled model, `openai` any compatible server, "
+        "`onnx` a local sentence model, `hash` none at all.",
+    )
+    embedding_model: str = Field(
+        default="text-embedding-3-small", min_length=1, description="Model of the embedding server."
+    )
+    embedding_dimensions: int | None = Field(
+        default=None,
+        ge=1,
+        le=8192,
+        description="Dimensions of the embedding server's vectors, or of `hash`. Default: asked for, or 256.",
+    )
+    embedding_base_url: str | None = Field(
+        default=None, description="Address of the embedding server, as `https://host/v1`."
+    )
+    embedding_api_key: SecretStr | None = Field(default=None, description="Key for the embedding server.")
+    embedding_path: Path | None = Field(
+        default=None, description="Folder with the ONNX model and its tokenizer.json."
+    )
+    index_megabytes: int = Field(
+        default=1024, ge=1, description="Memory that users' search indexes may take together."
+    )
+    recall: bool = Field(default=True, description="Whether messages are indexed for search.")
+
     reflection: bool = Field(
         default=True, description="Whether the contract can be asked for (grpcurl, buf curl)."
     )
@@ -137,6 +163,14 @@ class Settings(BaseSettings):
                 "SAGE_LISTEN: without authentication the server serves loopback only. "
                 "Set SAGE_AUTH=required, or listen on 127.0.0.1"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _embedding_complete(self) -> Settings:
+        if self.embedding == "openai" and not self.embedding_base_url:
+            raise ValueError("SAGE_EMBEDDING_BASE_URL: needed when SAGE_EMBEDDING is `openai`")
+        if self.embedding == "onnx" and self.embedding_path is None:
+            raise ValueError("SAGE_EMBEDDING_PATH: needed when SAGE_EMBEDDING is `onnx`")
         return self
 
     @property

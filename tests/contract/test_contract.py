@@ -10,10 +10,22 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor import Descriptor, MethodDescriptor
 
-from sage.v1 import admin_pb2, conversation_pb2, conversation_service_pb2, error_reason_pb2, item_pb2
+from sage.v1 import (
+    admin_pb2,
+    conversation_pb2,
+    conversation_service_pb2,
+    error_reason_pb2,
+    item_pb2,
+    memory_pb2,
+    usage_pb2,
+)
+from sage_server.domain.blocks import BlockActorKind
 from sage_server.domain.conversations import ConversationMemory, ConversationOrder, ItemKind
+from sage_server.domain.documents import DocumentStatus
 from sage_server.domain.errors import Reason
 from sage_server.domain.identity import Role
+from sage_server.domain.memories import MemorySource, MemoryTrust, TagMatch
+from sage_server.domain.usage import UsagePurpose
 from sage_server.rpc.errors import STATUS_CODES
 from sage_server.rpc.registry import CONTRACT
 
@@ -82,6 +94,12 @@ def test_every_reason_shows_a_sample_that_is_its_own() -> None:
         (ConversationMemory, conversation_pb2.ConversationMemory),
         (ConversationOrder, conversation_service_pb2.ConversationOrder),
         (ItemKind, item_pb2.ItemKind),
+        (MemorySource, memory_pb2.MemorySource),
+        (MemoryTrust, memory_pb2.MemoryTrust),
+        (TagMatch, memory_pb2.TagMatch),
+        (BlockActorKind, memory_pb2.BlockActor),
+        (DocumentStatus, memory_pb2.DocumentStatus),
+        (UsagePurpose, usage_pb2.UsagePurpose),
     ],
 )
 def test_numbers_of_the_domain_are_those_of_the_contract(ours: type[IntEnum], theirs: object) -> None:

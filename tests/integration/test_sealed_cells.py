@@ -16,7 +16,7 @@ import asyncpg
 import pytest
 
 import sage_client
-from sage_client import ItemKind, NewItem, ToolInvocation
+from sage_client import ItemKind, MemoryFilter, NewItem, NewMemory, ToolInvocation
 from sage_server.adapters.crypto import FileRootKeys
 from sage_server.adapters.crypto.cipher import AesUserCipher
 from sage_server.domain.errors import Reason, SageError
@@ -296,6 +296,128 @@ async def test_an_api_keys_name_that_was_swapped_is_data_loss(vault: Vault) -> N
         with pytest.raises(sage_client.DataLoss):
             [key async for key in admin.list_api_keys()]
     assert {key.name async for key in admin.list_api_keys()} == {"one", "two"}
+
+
+@dataclass(frozen=True)
+class Mind:
+    """A user with two archival memories, and how to make the server read them anew."""
+
+    server: RunningServer
+    client: sage_client.AsyncSageClient
+    ids: tuple[str, str]
+
+    def place(self, column: str, at: int = 0) -> Place:
+        return Place("memories", column, self.ids[at])
+
+    async def search(self) -> list[str]:
+        """Everything, from the database."""
+        self.server.application.memory.indexes.forget_all()
+        return sorted(result.memory.text for result in (await self.client.memory.search("word")).results)
+
+
+async def _mind(server: RunningServer, client: sage_client.AsyncSageClient) -> Mind:
+    inserted = await client.memory.insert_many(
+        [NewMemory(f"word {n}", tags=["tag", f"t{n}"], metadata={"n": str(n)}) for n in range(2)]
+    )
+    return Mind(server, client, (inserted.ids[0], inserted.ids[1]))
+
+
+@pytest.fixture(scope="module")
+async def minds(vault: Vault) -> tuple[Mind, Mind]:
+    """Maria's and Otto's memories, in the vault."""
+    return await _mind(vault.server, vault.maria.client), await _mind(vault.server, vault.otto.client)
+
+
+async def _assert_memory_lost(vault: Vault, minds: tuple[Mind, Mind], place: Place, value: bytes) -> None:
+    """With this value in Maria's cell her search is DATA_LOSS, and nobody else's is."""
+    maria, otto = minds
+    async with vault.holding(place, value):
+        with pytest.raises(sage_client.DataLoss) as lost:
+            await maria.search()
+        assert lost.value.metadata == {"table": "memories", "column": place.column}
+        assert await otto.search() == ["word 0", "word 1"]
+        assert (await maria.client.memory.get(maria.ids[1])).text == "word 1"
+    assert await maria.search() == ["word 0", "word 1"]
+
+
+@pytest.mark.parametrize("column", ["content_enc", "metadata_enc", "vector_0_enc"])
+async def test_an_altered_or_swapped_cell_of_a_memory_fails_its_users_search_and_no_other(
+    vault: Vault, minds: tuple[Mind, Mind], column: str
+) -> None:
+    maria, otto = minds
+    sealed = await vault.cell(maria.place(column))
+    flipped = [bytearray(sealed) for _ in range(4)]
+    for altered, at in zip(flipped, (0, 1, 20, len(sealed) - 1), strict=True):
+        altered[at] ^= 1
+    another_row = await vault.cell(maria.place(column, 1))
+    another_user = await vault.cell(otto.place(column))
+    for value in (*map(bytes, flipped), another_row, another_user, b"", b"\0" * len(sealed), sealed[:-1]):
+        await _assert_memory_lost(vault, minds, maria.place(column), value)
+
+
+async def test_a_cell_of_a_memory_opens_in_no_other_column(vault: Vault, minds: tuple[Mind, Mind]) -> None:
+    maria = minds[0]
+    columns = ("content_enc", "metadata_enc", "vector_0_enc")
+    for column in columns:
+        for other in columns:
+            if other != column:
+                value = await vault.cell(maria.place(other))
+                await _assert_memory_lost(vault, minds, maria.place(column), value)
+
+
+async def test_a_vector_opens_in_no_other_slot(vault: Vault, minds: tuple[Mind, Mind]) -> None:
+    """As when somebody makes the place of another model the one that is searched."""
+    maria = minds[0]
+    move = "UPDATE memories SET vector_1_enc = vector_0_enc, model_1 = model_0 WHERE id = ANY($1)"
+    await vault.database.execute(move, [UUID(one) for one in maria.ids])
+    user = await vault.database.fetchval("SELECT user_id FROM memories WHERE id = $1", UUID(maria.ids[0]))
+    slot = "UPDATE heads SET vector_slot = $2 WHERE user_id = $1"
+    await vault.database.execute(slot, user, 1)
+    try:
+        with pytest.raises(sage_client.DataLoss) as lost:
+            await maria.search()
+        assert lost.value.metadata == {"table": "memories", "column": "vector_1_enc"}
+    finally:
+        await vault.database.execute(slot, user, 0)
+    assert await maria.search() == ["word 0", "word 1"]
+
+
+async def test_an_altered_or_foreign_tag_is_data_loss_and_never_another_tag(
+    vault: Vault, minds: tuple[Mind, Mind]
+) -> None:
+    maria, otto = minds
+    read = "SELECT tags FROM memories WHERE id = $1"
+    write = "UPDATE memories SET tags = $2 WHERE id = $1"
+    row = UUID(maria.ids[0])
+    kept = await vault.database.fetchval(read, row)
+    theirs = await vault.database.fetchval(read, UUID(otto.ids[0]))
+    altered = bytearray(kept[0])
+    altered[-1] ^= 1
+    for tags in ([bytes(altered)], theirs, [b"tag"], [b""]):
+        await vault.database.execute(write, row, tags)
+        try:
+            with pytest.raises(sage_client.DataLoss):
+                await maria.search()
+            with pytest.raises(sage_client.DataLoss):
+                await maria.client.memory.get(maria.ids[0])
+            found = [one.id async for one in maria.client.memory.list(MemoryFilter(tags=["tag"]))]
+            assert found == [maria.ids[1]]
+        finally:
+            await vault.database.execute(write, row, kept)
+    assert await maria.search() == ["word 0", "word 1"]
+
+
+async def test_a_memory_that_does_not_open_can_still_be_deleted(vault: Vault) -> None:
+    client = vault.maria.client.with_options(user="anna")
+    mind = await _mind(vault.server, client)
+    await vault.write(mind.place("vector_0_enc"), b"x" * 60)
+    with pytest.raises(sage_client.DataLoss):
+        await mind.search()
+    await client.memory.delete_many([mind.ids[0]])
+    assert await mind.search() == ["word 1"]
+    await vault.write(mind.place("content_enc", 1), b"x" * 60)
+    assert (await client.memory.delete_all()).deleted_count == 1
+    assert await mind.search() == []
 
 
 def _cipher(user_id: UUID | None = None, key: bytes = b"k" * 32) -> AesUserCipher:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import AsyncIterator
-from uuid import UUID
+from dataclasses import replace
+from typing import Any
+from uuid import UUID, uuid4
 
 import asyncpg
 import pytest
 
 import sage_client
-from sage_client import ApiKeyRole, AsyncSageClient, NewItem
+from sage_client import ApiKeyRole, AsyncSageClient, NewItem, NewMemory
 from sage_server.adapters.postgres.schema import metadata, sealed_tables, user_tables
 from sage_server.domain.errors import Reason, SageError
+from support.memory import axis, found, results, said, texts
 from support.server import RunningServer, running_server
 
 
@@ -232,7 +236,7 @@ async def test_server_info_names_every_replica(server: RunningServer) -> None:
         assert len(info.replicas) == 2
         assert info.replica in info.replicas
         assert info.database == "external"
-        assert info.schema_revision == "0001"
+        assert info.schema_revision == "0003"
         assert info.root_key_id == "test"
 
 
@@ -271,3 +275,141 @@ async def test_a_row_that_does_not_open_keeps_its_key_and_holds_nobody_up(
             thread.id, page_size=1, order=sage_client.ItemOrder.NEWEST_FIRST
         )
         assert [item.text for item in page.items] == ["two"]
+
+
+async def test_erased_memories_are_gone_from_every_index_and_the_user_starts_afresh(
+    server: RunningServer, database: asyncpg.Connection
+) -> None:
+    async with (
+        running_server(server.dsn) as other,
+        sage_client.connect_async(server.address, user="maria") as here,
+        sage_client.connect_async(other.address, user="maria") as there,
+        sage_client.connect_async(server.address, user="ada") as ada,
+    ):
+        await ada.memory.insert("secret of ada")
+        await here.memory.insert_many([NewMemory("secret one", tags=["t"]), NewMemory("secret two")])
+        await said(here, "secret five")
+        await here.memory.documents.add(b"secret three")
+        await here.memory.blocks.create("human", value="secret four")
+        for client in (here, there):
+            assert len(await found(client, "secret", fully_consistent=True)) == 4
+        user_id = (await here.admin.get_user("maria")).id
+        erased = await here.admin.erase_user("maria")
+        counted = {name: erased.rows_by_table[name] for name in ("memories", "documents", "memory_blocks")}
+        assert counted == {"memories": 4, "documents": 1, "memory_blocks": 1}
+        assert (erased.rows_by_table["block_revisions"], erased.rows_by_table["heads"]) == (1, 1)
+        assert not any((await rows_of(database, user_id)).values())
+        for client in (there, here):
+            assert await found(client, "secret") == await texts(client) == []
+            stats = await client.memory.stats()
+            assert (stats.memory_count, stats.document_count, stats.block_count) == (0, 0, 0)
+        await here.memory.insert("afresh")
+        for client in (there, here):
+            assert await found(client, "secret afresh", fully_consistent=True) == ["afresh"]
+        assert await found(ada, "secret") == ["secret of ada"]
+
+
+async def test_memories_that_race_an_erasure_leave_nothing_behind(
+    server: RunningServer, database: asyncpg.Connection
+) -> None:
+    async with (
+        running_server(server.dsn) as other,
+        sage_client.connect_async(server.address, user="maria") as here,
+        sage_client.connect_async(other.address, user="maria") as there,
+    ):
+        thread = await here.conversations.create("secret")
+        user = await here.admin.get_user("maria")
+
+        async def write(client: AsyncSageClient) -> None:
+            while (await client.admin.get_user("maria")).id == user.id:
+                await client.memory.insert("secret", tags=["t"])
+                await client.memory.search("secret")
+                await client.conversations.append(thread.id, [NewItem.user("secret message")])
+
+        async def until_refused(client: AsyncSageClient) -> None:
+            with contextlib.suppress(sage_client.NotFound, sage_client.FailedPrecondition):
+                await write(client)
+
+        writers = [asyncio.create_task(until_refused(client)) for client in (here, there) for _ in range(2)]
+        await asyncio.sleep(0.3)
+        await here.admin.erase_user("maria")
+        await asyncio.gather(*writers)
+        assert not any((await rows_of(database, user.id)).values())
+
+
+async def _reads(client: AsyncSageClient, expected: set[str]) -> None:
+    """Tag filters agree in lists and in searches, on rows of whichever key."""
+    tagged = sage_client.MemoryFilter(tags=["T", "other"])
+    assert set(await texts(client, tagged)) == expected
+    assert set(await texts(client, replace(tagged, tags=["t"], match=sage_client.TagMatch.ALL))) == expected
+    assert set(await found(client, "word", tags=["t"], fully_consistent=True)) == expected
+    assert await texts(client, sage_client.MemoryFilter(tags=["other"])) == []
+
+
+async def test_tags_vectors_and_tokens_outlive_a_rotation_of_the_users_key(
+    server: RunningServer, database: asyncpg.Connection
+) -> None:
+    """Before, between and after; a row under the old key beside one under the new."""
+    await server.application.workers.stop()
+    async with (
+        running_server(server.dsn) as other,
+        sage_client.connect_async(server.address, user="maria") as here,
+        sage_client.connect_async(other.address, user="maria") as there,
+    ):
+        await other.application.workers.stop()
+        await here.memory.insert("old word", tags=["T"], embedding=axis(1))
+        gone = (await here.memory.insert("gone word", tags=["T"])).memory
+        await here.memory.blocks.create("human", value="block")
+        token = (await here.memory.stats()).memory_token
+        request_id = str(uuid4())
+        once = (await here.memory.insert("once", request_id=request_id)).memory
+        await here.admin.rotate_user_key("maria")
+        await there.memory.insert("new word", tags=["t"], embedding=axis(2))
+        versions = await database.fetch("SELECT DISTINCT key_version FROM memories ORDER BY 1")
+        assert [row[0] for row in versions] == [1, 2]
+        for client in (here, there):
+            await _reads(client, {"old word", "new word", "gone word"})
+        assert (await there.memory.delete_where(sage_client.MemoryFilter(tags=["none"]))).deleted_count == 0
+        await here.memory.delete(gone.id)
+        assert await server.application.rotation.reseal_pending() == 0
+        assert [row[0] for row in await database.fetch("SELECT DISTINCT key_version FROM memories")] == [2]
+        for client in (here, there):
+            await _reads(client, {"old word", "new word"})
+            assert (await client.memory.blocks.get("HUMAN")).value == "block"
+            assert (await client.memory.search("word", at_least_as_fresh=token)).candidate_count == 3
+            assert (await client.memory.insert("once", request_id=request_id)).memory == once
+        assert (await here.memory.delete_where(sage_client.MemoryFilter(tags=["T"]))).deleted_count == 2
+    async with (
+        running_server(server.dsn) as fresh,
+        sage_client.connect_async(fresh.address, user="maria") as client,
+    ):
+        assert await found(client, "once word") == ["once"]
+
+
+async def test_what_is_updated_during_a_rotation_can_be_read_after_it(server: RunningServer) -> None:
+    """All cells of a row are of one key, also those that an update does not touch."""
+    await server.application.workers.stop()
+    async with sage_client.connect_async(server.address, user="maria") as client:
+        memories = [
+            (await client.memory.insert(f"word {n}", tags=["t"], metadata={"n": str(n)}, embedding=axis(n)))
+            for n in range(4)
+        ]
+        await client.admin.rotate_user_key("maria")
+        changes: list[dict[str, Any]] = [
+            {"tags": ["other"]},
+            {"metadata": {}},
+            {"trust": sage_client.MemoryTrust.AGENT},
+            {"text": "changed", "embedding": axis(3)},
+        ]
+        for written, change in zip(memories, changes, strict=True):
+            await client.memory.update(written.memory.id, **change)
+        assert await server.application.rotation.reseal_pending() == 0
+        assert not (await client.admin.get_user("maria")).key_rotation_pending
+        async with (
+            running_server(server.dsn) as fresh,
+            sage_client.connect_async(fresh.address, user="maria") as again,
+        ):
+            for n, written in enumerate(memories):
+                best = (await results(again, embedding=axis(n)))[0]
+                assert best.memory.id == written.memory.id
+                assert best.vector_score == pytest.approx(1)

@@ -58,7 +58,7 @@ async def test_a_request_that_is_too_large_is_refused_with_the_limit(dsn: str) -
 
 
 async def test_a_dry_pool_is_overload_and_not_a_failure(dsn: str) -> None:
-    async with running_server(dsn, pool_min=1, pool_max=1, pool_timeout=0.2) as server:
+    async with running_server(dsn, pool_min=1, pool_max=1, pool_timeout=0.2, recall=False) as server:
         async with sage_client.connect_async(server.address, retry=NO_RETRY) as client:
             thread = await client.conversations.create()
             answers = await asyncio.gather(

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import asyncpg
 import grpc
@@ -19,7 +19,7 @@ import pytest
 from google.protobuf.descriptor import MethodDescriptor
 
 import sage_client
-from sage_client import NewItem
+from sage_client import MemoryFilter, MemorySource, NewItem
 from support.contract import (
     BY_NAME,
     METHODS,
@@ -43,10 +43,12 @@ class Ids:
 
     conversation: str
     item: str
+    memory: str
+    document: str
 
     @classmethod
     def random(cls) -> Ids:
-        return cls(str(uuid4()), str(uuid4()))
+        return cls(str(uuid4()), str(uuid4()), str(uuid4()), str(uuid4()))
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,19 @@ def _conversations(request: Any, ids: Ids) -> None:
     request.conversation_ids.append(ids.conversation)
 
 
+def _memory(request: Any, ids: Ids) -> None:
+    request.memory_id = ids.memory
+
+
+def _document(request: Any, ids: Ids) -> None:
+    request.document_id = ids.document
+
+
+def _conversation_and_document(request: Any, ids: Ids) -> None:
+    request.conversation_id = ids.conversation
+    request.document_id = ids.document
+
+
 NOT_FOUND = {
     "GetConversation": Foreign(_conversation),
     "UpdateConversation": Foreign(_conversation),
@@ -80,12 +95,26 @@ NOT_FOUND = {
     "AppendItems": Foreign(_conversation),
     "DeleteItem": Foreign(_item),
     "ExportConversations": Foreign(_conversations),
+    "GetScratchpad": Foreign(_conversation),
+    "WriteScratchpad": Foreign(_conversation),
+    "ClearScratchpad": Foreign(_conversation),
+    "GetMemory": Foreign(_memory, "memory"),
+    "UpdateMemory": Foreign(_memory, "memory"),
+    "DeleteMemory": Foreign(_memory, "memory"),
+    "SearchMemories": Foreign(_conversation_and_document),
+    "GetDocument": Foreign(_document, "document"),
+    "DeleteDocument": Foreign(_document, "document"),
 }
 """Methods that answer NOT_FOUND, in the same words as for an id that nobody has."""
 
 TESTED_ON_THEIR_OWN = {
     "BatchDeleteConversations": "test_a_batch_delete_takes_foreign_ids_for_missing",
     "ImportConversations": "test_an_import_into_a_foreign_conversation_is_refused",
+    "ListMemories": "test_a_filter_that_names_foreign_things_is_not_found",
+    "DeleteMemories": "test_a_filter_that_names_foreign_things_is_not_found",
+    "BatchSearchMemories": "test_a_filter_that_names_foreign_things_is_not_found",
+    "IngestDocument": "test_documents_of_one_name_stay_with_their_users",
+    "ListDocuments": "test_documents_of_one_name_stay_with_their_users",
 }
 """Methods that name ids and answer otherwise."""
 
@@ -93,12 +122,27 @@ NAMES_NOBODYS_THINGS = {
     "CreateConversation": "test_lists_exports_and_delete_all_stay_with_their_user",
     "ListConversations": "test_lists_exports_and_delete_all_stay_with_their_user",
     "DeleteAllConversations": "test_lists_exports_and_delete_all_stay_with_their_user",
+    "CreateBlock": "test_blocks_of_one_label_stay_with_their_users",
+    "GetBlock": "test_blocks_of_one_label_stay_with_their_users",
+    "ListBlocks": "test_blocks_of_one_label_stay_with_their_users",
+    "UpdateBlock": "test_blocks_of_one_label_stay_with_their_users",
+    "DeleteBlock": "test_blocks_of_one_label_stay_with_their_users",
+    "ListBlockRevisions": "test_blocks_of_one_label_stay_with_their_users",
+    "RestoreBlock": "test_blocks_of_one_label_stay_with_their_users",
+    "GetUsage": "test_usage_stays_with_its_user",
+    "InsertMemory": "test_memories_of_one_text_stay_with_their_users",
+    "BatchInsertMemories": "test_memories_of_one_text_stay_with_their_users",
+    "EmbedText": "test_memories_of_one_text_stay_with_their_users",
+    "GetMemoryStats": "test_memories_of_one_text_stay_with_their_users",
 }
 """Methods of a user that take no id at all."""
 
 ADMINS = {"CreateApiKey", "ListApiKeys", "RevokeApiKey", "GetUser", "RotateUserKey", "EraseUser"} | {
     "RotateRootKey",
     "GetServerInfo",
+    "GetJobStats",
+    "ListDeadJobs",
+    "RetryDeadJob",
 }
 """Methods that act for no user; test_credentials holds them to their tenant."""
 
@@ -124,7 +168,29 @@ class Stage:
         mine = self.owner.conversations
         listed = [c async for c in mine.list()]
         deleted = [c async for c in mine.list(deleted_only=True)]
-        return listed, deleted, [[i async for i in mine.items(c.id)] for c in (*listed, *deleted)]
+        notes = []
+        for conversation in listed:
+            request = request_of(BY_NAME["GetScratchpad"])
+            request.conversation_id = conversation.id
+            notes.append(await self.as_owner(BY_NAME["GetScratchpad"], request))
+        blocks = await self.as_owner(BY_NAME["ListBlocks"], b"")
+        items = [[i async for i in mine.items(c.id)] for c in (*listed, *deleted)]
+        # Messages become memories in their own time.
+        kept = MemoryFilter(sources=[MemorySource.ARCHIVAL, MemorySource.DOCUMENT])
+        memories = [m async for m in self.owner.memory.list(kept)]
+        documents = [d async for d in self.owner.memory.documents.list()]
+        return listed, deleted, items, notes, blocks, memories, documents
+
+    async def with_document(self) -> Ids:
+        """The ids with that of a document that the owner has."""
+        done = await self.owner.memory.documents.add(b"A diary of the garden", external_id="diary")
+        return replace(self.ids, document=done.document.id)
+
+    async def naming(self, method: MethodDescriptor) -> Ids:
+        """What the owner has, with a document only for methods that name one."""
+        if "document_id" in method.input_type.fields_by_name:
+            return await self.with_document()
+        return self.ids
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +212,9 @@ async def stage(shared: RunningServer) -> AsyncIterator[Stage]:
         items = await owner.conversations.append(thread.id, [NewItem.user("one"), NewItem.assistant("two")])
         gone = await owner.conversations.create("Old diary")
         await owner.conversations.delete(gone.id)
-        yield Stage(server, channel, owner, stranger, Ids(thread.id, items[0].id))
+        memory = (await owner.memory.insert("The garden is dry", tags=["diary"])).memory
+        ids = Ids(thread.id, items[0].id, memory.id, str(uuid4()))
+        yield Stage(server, channel, owner, stranger, ids)
 
 
 def _naming(method: MethodDescriptor, case: Foreign, ids: Ids) -> Any:
@@ -189,11 +257,12 @@ async def test_a_method_without_a_case_is_not_implemented(stage: Stage) -> None:
 
 @pytest.mark.parametrize("name", NOT_FOUND)
 async def test_foreign_ids_are_not_found_in_the_words_for_missing_ones(stage: Stage, name: str) -> None:
-    before = await stage.owned()
     method, case = BY_NAME[name], NOT_FOUND[name]
+    own = await stage.naming(method)
+    before = await stage.owned()
     gone = before[1][0].id
     answers = []
-    for ids in (stage.ids, Ids(gone, stage.ids.item), Ids.random()):
+    for ids in (own, replace(own, conversation=gone), Ids.random()):
         request = _naming(method, case, ids)
         answers.append(await stage.as_stranger(method, request))
     assert answers[0] == answers[1] == answers[2]
@@ -209,7 +278,7 @@ async def test_the_owner_is_not_refused(stage: Stage, name: str) -> None:
     method, case = BY_NAME[name], NOT_FOUND[name]
     if name == "UndeleteConversation":
         await stage.owner.conversations.delete(stage.ids.conversation)
-    answer = await stage.as_owner(method, _naming(method, case, stage.ids))
+    answer = await stage.as_owner(method, _naming(method, case, await stage.naming(method)))
     assert answer.code is Code.OK
 
 
@@ -310,15 +379,123 @@ async def test_lists_exports_and_delete_all_stay_with_their_user(stage: Stage) -
     assert await stage.owned() == before
 
 
+async def test_blocks_of_one_label_stay_with_their_users(stage: Stage) -> None:
+    async def call_named(name: str, label: str) -> Answer:
+        request = valid_request(BY_NAME[name])
+        request.label = label
+        return await stage.as_stranger(BY_NAME[name], request)
+
+    create = valid_request(BY_NAME["CreateBlock"])
+    create.label, create.value = "diary", "private"
+    assert (await stage.as_owner(BY_NAME["CreateBlock"], create)).code is Code.OK
+    before = await stage.owned()
+    for name in ("GetBlock", "UpdateBlock", "DeleteBlock", "ListBlockRevisions", "RestoreBlock"):
+        foreign, missing = await call_named(name, "diary"), await call_named(name, "nobody's")
+        assert foreign == missing
+        assert (foreign.code, dict(foreign.metadata)) == (Code.NOT_FOUND, {"resource": "block"})
+    listed = await stage.as_stranger(BY_NAME["ListBlocks"], b"")
+    assert listed.responses == (b"",)
+    create.value = "mine"
+    assert (await stage.as_stranger(BY_NAME["CreateBlock"], create)).code is Code.OK
+    for name in ("UpdateBlock", "RestoreBlock", "DeleteBlock"):
+        assert (await call_named(name, "diary")).code is Code.OK
+    assert await stage.owned() == before
+
+
+async def test_usage_stays_with_its_user(stage: Stage) -> None:
+    user = await stage.owner.admin.get_user(stage.owner.options.user or "")
+    stage.server.application.usage.record_embedding(UUID(user.id), "local/model", 5)
+    assert (await stage.as_stranger(BY_NAME["GetUsage"], b"")).responses == (b"",)
+    own = response_of(BY_NAME["GetUsage"], await stage.as_owner(BY_NAME["GetUsage"], b""))
+    counted = [record for record in own.records if record.model == "local/model"]
+    assert [record.embedding_tokens for record in counted] == [5]
+
+
+async def test_a_filter_that_names_foreign_things_is_not_found(stage: Stage) -> None:
+    ids = await stage.with_document()
+    mine = (await stage.stranger.memory.insert("The garden is dry", tags=["diary"])).memory
+    before = await stage.owned()
+    for field, resource in (("conversation_id", "conversation"), ("document_id", "document")):
+        answers: dict[str, list[Answer]] = {}
+        for wanted in (getattr(ids, resource), str(uuid4())):
+            search = request_of(BY_NAME["BatchSearchMemories"])
+            setattr(search.requests.add(query="garden"), field, wanted)
+            listing, deletion = request_of(BY_NAME["ListMemories"]), request_of(BY_NAME["DeleteMemories"])
+            setattr(listing.filter, field, wanted)
+            setattr(deletion.filter, field, wanted)
+            for name, request in (
+                ("BatchSearchMemories", search),
+                ("ListMemories", listing),
+                ("DeleteMemories", deletion),
+            ):
+                answers.setdefault(name, []).append(await stage.as_stranger(BY_NAME[name], request))
+        for name, (foreign, missing) in answers.items():
+            assert foreign == missing, name
+            assert foreign.code is Code.NOT_FOUND
+            assert dict(foreign.metadata)["resource"] == resource
+    deleted = await stage.stranger.memory.delete_many([ids.memory, mine.id])
+    assert (deleted.deleted_count, deleted.not_found) == (1, (ids.memory,))
+    assert (await stage.stranger.memory.delete_all()).deleted_count == 0
+    assert await stage.owned() == before
+
+
+async def test_memories_of_one_text_stay_with_their_users(stage: Stage) -> None:
+    theirs = stage.stranger.memory
+    own = (await stage.owner.memory.get(stage.ids.memory)).text
+    before = await stage.owned()
+    assert [memory async for memory in theirs.list()] == []
+    stats = await theirs.stats()
+    assert (stats.memory_count, stats.document_count, stats.pending_count) == (0, 0, 0)
+    assert (await theirs.search(own)).candidate_count == 0
+    inserted = await theirs.insert(own, tags=["diary"])
+    await theirs.insert_many([sage_client.NewMemory(own)])
+    await theirs.embed([own])
+    found = await theirs.search(own, tags=["diary"], fully_consistent=True)
+    assert [result.memory for result in found.results] == [inserted.memory]
+    assert (await theirs.stats()).memory_count == 2
+    assert (await theirs.delete_where(MemoryFilter(tags=["diary"]))).deleted_count == 1
+    assert (await theirs.delete_all()).deleted_count == 1
+    assert await stage.owned() == before
+    (kept,) = (await stage.owner.memory.search(own, tags=["diary"], fully_consistent=True)).results
+    assert kept.memory.id == stage.ids.memory
+
+
+async def test_a_memory_token_of_another_user_is_refused(stage: Stage) -> None:
+    token = (await stage.owner.memory.stats()).memory_token
+    await stage.stranger.memory.insert("The garden is dry")
+    with pytest.raises(sage_client.InvalidArgument) as refused:
+        await stage.stranger.memory.search("garden", at_least_as_fresh=token)
+    assert refused.value.reason == "MEMORY_TOKEN_INVALID"
+
+
+async def test_documents_of_one_name_stay_with_their_users(stage: Stage) -> None:
+    ids = await stage.with_document()
+    before = await stage.owned()
+    theirs = stage.stranger.memory.documents
+    assert [document async for document in theirs.list()] == []
+    assert [document async for document in theirs.list(external_id="diary")] == []
+    done = await theirs.add(b"A diary of the garden", external_id="diary")
+    assert (done.skipped, done.document.id == ids.document) == (False, False)
+    await theirs.add(b"Another diary, of the sea", external_id="diary")
+    await theirs.delete(done.document.id)
+    assert await stage.owned() == before
+    assert (await stage.owner.memory.search("diary", document_id=ids.document)).candidate_count == 1
+
+
 async def test_a_request_id_of_another_user_is_not_replayed(stage: Stage) -> None:
-    for name in ("CreateConversation", "AppendItems", "ForkConversation"):
+    for name in ("CreateConversation", "InsertMemory", "AppendItems", "ForkConversation"):
         method = BY_NAME[name]
         request = valid_request(method)
         request.request_id = str(uuid4())
-        if name != "CreateConversation":
+        if name in ("AppendItems", "ForkConversation"):
             request.conversation_id = stage.ids.conversation
         first = await stage.as_owner(method, request)
         again = await stage.as_owner(method, request)
+        if name == "InsertMemory":  # each token is sealed anew
+            assert response_of(method, first).memory == response_of(method, again).memory
+            stolen = await stage.as_stranger(method, request)
+            assert response_of(method, stolen).memory.id != response_of(method, first).memory.id
+            continue
         assert first == again
         assert first.code is Code.OK
         stolen = await stage.as_stranger(method, request)
@@ -365,7 +542,13 @@ async def _make_agents_thread(stage: Stage) -> None:
     assert changed == "UPDATE 1"
 
 
-@pytest.mark.parametrize("name", NOT_FOUND)
+# A search may know the thread from its messages, which no thread of a caller's would become an agent's with.
+THREADS = [
+    name for name, case in NOT_FOUND.items() if case.resource == "conversation" and name != "SearchMemories"
+]
+
+
+@pytest.mark.parametrize("name", THREADS)
 async def test_an_agents_own_thread_is_not_found_here(stage: Stage, name: str) -> None:
     await _make_agents_thread(stage)
     before = await _stored(stage)

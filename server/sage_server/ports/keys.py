@@ -77,6 +77,10 @@ class UserCipher(Protocol):
         """
         ...
 
+    def tag_forms(self, cell: Cell, text: str) -> Sequence[bytes]:
+        """The label sealed with every key version that a stored row may still use, for look-ups."""
+        ...
+
     def open_tag(self, cell: Cell, ciphertext: bytes) -> str:
         """The normalised label. Must raise DATA_LOSS for a label of another cell or user."""
         ...

@@ -19,8 +19,16 @@ def to_timestamp(at: datetime | None) -> Timestamp | None:
     """A time, or nothing."""
     if at is None:
         return None
+    timestamp = Timestamp()
+    set_time(timestamp, at)
+    return timestamp
+
+
+def set_time(timestamp: Timestamp, at: datetime) -> None:
+    """Write a time into a message."""
     since = at - _EPOCH
-    return Timestamp(seconds=since.days * 86_400 + since.seconds, nanos=since.microseconds * 1000)
+    timestamp.seconds = since.days * 86_400 + since.seconds
+    timestamp.nanos = since.microseconds * 1000
 
 
 def from_timestamp(request: Any, field: str) -> datetime | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from google.protobuf import message_factory
@@ -32,30 +32,31 @@ _ADMIN = "AdminService"
 _OPERATOR_ONLY = frozenset({"RotateRootKey", "GetJobStats", "ListDeadJobs", "RetryDeadJob"})
 
 
-def methods(servicers: Mapping[str, object]) -> list[Method]:
-    """Every method of the contract. `servicers` is keyed by the name of the service.
+def methods(servicers: Mapping[str, Sequence[object]]) -> list[Method]:
+    """Every method of the contract. `servicers` is keyed by the name of the service; several may share one.
 
     Raises if a servicer has a public method that the contract does not know: it could never be called.
     """
     found = [
-        _method(method, servicers.get(service.name))
+        _method(method, servicers.get(service.name, ()))
         for file in CONTRACT
         for service in file.services_by_name.values()
         for method in service.methods
     ]
-    for service, servicer in servicers.items():
+    for service, parts in servicers.items():
         known = {_snake_case(method.name) for method in found if method.service.endswith(f".{service}")}
-        public = {name for name in vars(type(servicer)) if not name.startswith("_")}
+        public = {name for part in parts for name in vars(type(part)) if not name.startswith("_")}
         if public - known:
             raise TypeError(f"{service} has no {', '.join(sorted(public - known))}")
     return found
 
 
-def _method(descriptor: MethodDescriptor, servicer: object | None) -> Method:
+def _method(descriptor: MethodDescriptor, servicers: Sequence[object]) -> Method:
     service = descriptor.containing_service
     if descriptor.client_streaming:
         raise TypeError(f"{descriptor.full_name} streams from the client, which gRPC-Web cannot")
-    implementation: Any = getattr(servicer, _snake_case(descriptor.name), None)
+    name = _snake_case(descriptor.name)
+    implementation: Any = next((getattr(part, name) for part in servicers if hasattr(part, name)), None)
     return Method(
         service=service.full_name,
         name=descriptor.name,

@@ -15,7 +15,7 @@ from sage_server.rpc.call import Method
 from sage_server.rpc.interceptors.limits import Limits
 from sage_server.rpc.pipeline import Pipeline
 
-_FRAME_SLACK = 1024 * 1024
+_BACKSTOP = 4
 _LAST_WORDS = 1.0
 """Seconds for the last answers to be sent."""
 
@@ -39,6 +39,10 @@ class ServerOptions:
     max_request_bytes: int
 
 
+JOBS = "sage.jobs"
+"""The name of the background jobs in the health service."""
+
+
 class GrpcServer:
     """Serves the contract, health, and reflection."""
 
@@ -48,8 +52,8 @@ class GrpcServer:
         self._limits = limits
         self._server = grpc.aio.server(
             options=[
-                # Our own limit answers with a reason; gRPC's is the backstop behind it.
-                ("grpc.max_receive_message_length", options.max_request_bytes + _FRAME_SLACK),
+                # Our own limit answers with a reason; gRPC's is the backstop far behind it.
+                ("grpc.max_receive_message_length", _BACKSTOP * options.max_request_bytes),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.so_reuseport", 0),
                 ("grpc.keepalive_permit_without_calls", 1),
@@ -85,11 +89,13 @@ class GrpcServer:
 
     async def set_serving(self, *, serving: bool) -> None:
         """What the health service says, of the server and of each service."""
-        status = (
-            health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
-        )
+        status = _status(serving=serving)
         for service in self._services:
             await self._health.set(service, status)
+
+    async def set_jobs_serving(self, *, serving: bool) -> None:
+        """What the health service says of the background jobs, under a name of its own."""
+        await self._health.set(JOBS, _status(serving=serving))
 
     async def drain(self, grace: float) -> None:
         """Say that we go, refuse new calls with a reason, and let the running ones finish.
@@ -99,6 +105,10 @@ class GrpcServer:
         await self._health.enter_graceful_shutdown()
         await self._limits.drain(grace)
         await self._server.stop(_LAST_WORDS)
+
+
+def _status(*, serving: bool) -> health_pb2.HealthCheckResponse.ServingStatus:
+    return health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 def _credentials(tls: TlsFiles) -> grpc.ServerCredentials:

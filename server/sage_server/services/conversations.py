@@ -23,6 +23,7 @@ from sage_server.domain.errors import not_found
 from sage_server.domain.idempotency import Once
 from sage_server.domain.ids import new_id
 from sage_server.domain.paging import Page, TimeCursor
+from sage_server.engine.memory_writer import MemoryWriter
 from sage_server.ports.clock import Clock
 from sage_server.ports.stores import ConversationStore, ForkStore, ItemStore
 from sage_server.ports.tokens import TokenCounter
@@ -37,12 +38,14 @@ class Conversations:
         conversations: ConversationStore,
         items: ItemStore,
         forks: ForkStore,
+        memory: MemoryWriter,
         clock: Clock,
         tokens: TokenCounter,
     ) -> None:
         self._conversations = conversations
         self._items = items
         self._forks = forks
+        self._memory = memory
         self._clock = clock
         self._tokens = tokens
 
@@ -97,6 +100,7 @@ class Conversations:
         deleted = await self._conversations.set_deleted(user_id, conversation_id, now, etag, now)
         if deleted is None:
             raise not_found("conversation")
+        await self._memory.refresh(user_id)
         return deleted
 
     async def undelete(self, user_id: UUID, conversation_id: UUID) -> Conversation:
@@ -111,11 +115,14 @@ class Conversations:
         """Delete softly; answers with how many, and the ids that named no live thread."""
         wanted = list(dict.fromkeys(ids))
         deleted = set(await self._conversations.delete_many(user_id, wanted, self._clock.now()))
+        await self._memory.refresh(user_id)
         return len(deleted), [wanted_id for wanted_id in wanted if wanted_id not in deleted]
 
     async def delete_all(self, user_id: UUID) -> int:
         """Delete every thread softly."""
-        return len(await self._conversations.delete_many(user_id, None, self._clock.now()))
+        deleted = await self._conversations.delete_many(user_id, None, self._clock.now())
+        await self._memory.refresh(user_id)
+        return len(deleted)
 
     async def fork(
         self,
@@ -148,3 +155,4 @@ class Conversations:
     async def delete_item(self, user_id: UUID, conversation_id: UUID, item_id: UUID) -> None:
         """Delete one item for good."""
         await self._items.delete(user_id, conversation_id, item_id)
+        await self._memory.refresh(user_id)

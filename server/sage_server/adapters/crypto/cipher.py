@@ -13,7 +13,6 @@ import hmac
 import logging
 import os
 import struct
-import unicodedata
 from collections.abc import Mapping
 from uuid import UUID
 
@@ -23,6 +22,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from sage_server.domain.errors import SageError, data_loss
+from sage_server.domain.labels import normalise_label
 from sage_server.ports.keys import Cell, Purpose
 
 FORMAT = 1
@@ -80,11 +80,11 @@ class AesUserCipher:
 
     def tag(self, cell: Cell, text: str) -> bytes:
         """Encrypt a label so that equal labels give equal bytes."""
-        version = self._version
-        sealed = self._labels(version).encrypt(
-            normalise_label(text).encode(), [self._associated(cell, version)]
-        )
-        return _HEADER.pack(FORMAT, version) + sealed
+        return self._tag(cell, text, self._version)
+
+    def tag_forms(self, cell: Cell, text: str) -> tuple[bytes, ...]:
+        """The label as every key version seals it."""
+        return tuple(self._tag(cell, text, version) for version in self._keys)
 
     def open_tag(self, cell: Cell, ciphertext: bytes) -> str:
         """The label that `tag` sealed."""
@@ -102,6 +102,11 @@ class AesUserCipher:
     def digest(self, data: bytes) -> bytes:
         """A digest that only this user's key can make."""
         return hmac.digest(self._digest_key, data, hashlib.sha256)
+
+    def _tag(self, cell: Cell, text: str, version: int) -> bytes:
+        label = normalise_label(text).encode()
+        sealed = self._labels(version).encrypt(label, [self._associated(cell, version)])
+        return _HEADER.pack(FORMAT, version) + sealed
 
     def _version_of(self, ciphertext: bytes, shortest: int) -> int | None:
         """The key version of something sealed; None if it is nothing that these keys could open."""
@@ -140,8 +145,3 @@ class AesUserCipher:
             extra={"table": cell.table, "column": cell.column, "user": self._user_id, "row": row_id},
         )
         return data_loss(cell.table, cell.column)
-
-
-def normalise_label(text: str) -> str:
-    """The form in which labels are compared."""
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).strip()

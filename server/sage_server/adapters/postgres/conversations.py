@@ -9,8 +9,23 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
-from sqlalchemy import ARRAY, Uuid, bindparam, func, insert, select, true, tuple_, update
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    DateTime,
+    Uuid,
+    bindparam,
+    func,
+    insert,
+    literal,
+    null,
+    select,
+    true,
+    tuple_,
+    update,
+)
 from sqlalchemy.sql import ColumnElement
+from sqlalchemy.sql.selectable import CTE
 
 from sage_server.adapters.postgres import replays
 from sage_server.adapters.postgres.conversation_rows import (
@@ -20,8 +35,10 @@ from sage_server.adapters.postgres.conversation_rows import (
     opened_conversation,
     sealed_conversation,
 )
-from sage_server.adapters.postgres.database import Database, Record, Statement
-from sage_server.adapters.postgres.schema import IS_THREAD, conversations, requests
+from sage_server.adapters.postgres.database import Database, Record, Statement, Transaction
+from sage_server.adapters.postgres.jobs import enqueued
+from sage_server.adapters.postgres.memory_statements import removed
+from sage_server.adapters.postgres.schema import IS_THREAD, conversations, memories, requests
 from sage_server.adapters.postgres.sealed_rows import cipher_for, write_sealed
 from sage_server.domain.conversations import (
     Conversation,
@@ -31,6 +48,8 @@ from sage_server.domain.conversations import (
 )
 from sage_server.domain.errors import etag_mismatch, not_found
 from sage_server.domain.idempotency import Once
+from sage_server.domain.jobs import JobKind
+from sage_server.domain.memories import MemoryState
 from sage_server.domain.paging import Page, TimeCursor
 from sage_server.ports.keys import KeyRing, UserCipher
 
@@ -64,23 +83,58 @@ _UPDATE = Statement(
         version=_c.version + 1,
     )
 )
-_SET_DELETED = Statement(
-    update(conversations)
-    .where(_THIS, _c.version == bindparam("expected_version"))
-    .values(deleted_at=bindparam("deleted_at"), updated_at=bindparam("now"), version=_c.version + 1)
-)
 
 
-def _delete_many(which: ColumnElement[bool]) -> Statement:
-    return Statement(
+def _set_deleted(which: ColumnElement[bool], deleted_at: ColumnElement[Any]) -> CTE:
+    return (
         update(conversations)
-        .where(_OWNED, _c.deleted_at.is_(None), which)
-        .values(deleted_at=bindparam("now"), updated_at=bindparam("now"), version=_c.version + 1)
-        .returning(_c.id)
+        .where(_OWNED, which)
+        .values(deleted_at=deleted_at, updated_at=_NOW, version=_c.version + 1)
+        .returning(_c.id, _c.last_seq, _c.private)
+        .cte("changed")
     )
 
 
-_DELETE_SOME = _delete_many(_c.id == func.any(bindparam("ids", type_=ARRAY(Uuid()))))
+def _delete(which: ColumnElement[bool]) -> Statement:
+    """Delete threads softly, and take their messages out of what search finds."""
+    deleted = _set_deleted(_c.deleted_at.is_(None) & which, _NOW)
+    withdrawn = removed(memories.c.conversation_id.in_(select(deleted.c.id)), MemoryState.WITHDRAWN)
+    return Statement(select(deleted.c.id).add_cte(withdrawn.cte("withdrawn")))
+
+
+def _undelete(which: ColumnElement[bool]) -> Statement:
+    """Bring threads back, and have their messages indexed again."""
+    restored = _set_deleted(_c.deleted_at.is_not(None) & which, null())
+    job = enqueued(
+        JobKind.INDEX_ITEMS,
+        user_id=bindparam("user_id", type_=Uuid()),
+        subject=restored.c.id,
+        first=literal(1, BigInteger()),
+        last=restored.c.last_seq,
+        source=restored,
+        where=[~restored.c.private],
+    )
+    return Statement(select(restored.c.id).add_cte(job.cte("job")))
+
+
+_NOW = bindparam("now", type_=DateTime(timezone=True))
+_UNCHANGED = (_c.id == bindparam("conversation_id", type_=Uuid())) & (
+    _c.version == bindparam("expected_version", type_=BigInteger())
+)
+
+
+def _locked(which: ColumnElement[bool]) -> Statement:
+    """A deletion waits here for whoever indexes messages, so that its own statement sees what they stored."""
+    return Statement(select(_c.id).where(_OWNED, which).order_by(_c.id).with_for_update())
+
+
+_SOME = _c.id == func.any(bindparam("ids", type_=ARRAY(Uuid())))
+_LOCK_SOME = _locked(_SOME)
+_LOCK_ALL = _locked(_c.deleted_at.is_(None))
+_DELETE = _delete(_UNCHANGED)
+_UNDELETE = _undelete(_UNCHANGED)
+_DELETE_SOME = _delete(_SOME)
+_DELETE_ALL = _delete(true())
 _RESERVED = Statement(
     select(_c.id).where(
         _c.user_id == bindparam("user_id"),
@@ -88,7 +142,6 @@ _RESERVED = Statement(
         ~IS_THREAD,
     )
 )
-_DELETE_ALL = _delete_many(true())
 
 
 def _list(order: ConversationOrder, *, deleted: bool, following: bool) -> Statement:
@@ -195,28 +248,40 @@ class PostgresConversationStore:
             current.check_etag(etag)
             if (current.deleted_at is None) == (deleted_at is None):
                 return None
-            written = await self._database.execute(
-                _SET_DELETED,
-                user_id=user_id,
-                conversation_id=conversation_id,
-                expected_version=current.version,
-                deleted_at=deleted_at,
-                now=now,
+            changed = await self._after_lock(
+                _LOCK_SOME,
+                {"user_id": user_id, "ids": [conversation_id]},
+                _UNDELETE if deleted_at is None else _DELETE,
+                {
+                    "user_id": user_id,
+                    "conversation_id": conversation_id,
+                    "expected_version": current.version,
+                    "now": now,
+                },
             )
-            if written:
+            if changed:
                 return replace(current, deleted_at=deleted_at, updated_at=now, version=current.version + 1)
 
     async def delete_many(
         self, user_id: UUID, conversation_ids: Sequence[UUID] | None, now: datetime
     ) -> Sequence[UUID]:
-        """One statement."""
+        """One transaction."""
+        owner: dict[str, Any] = {"user_id": user_id}
         if conversation_ids is None:
-            rows = await self._database.fetch(_DELETE_ALL, user_id=user_id, now=now)
+            rows = await self._after_lock(_LOCK_ALL, owner, _DELETE_ALL, owner | {"now": now})
         else:
-            rows = await self._database.fetch(
-                _DELETE_SOME, user_id=user_id, ids=list(conversation_ids), now=now
-            )
+            owner["ids"] = list(conversation_ids)
+            rows = await self._after_lock(_LOCK_SOME, owner, _DELETE_SOME, owner | {"now": now})
         return [row["id"] for row in rows]
+
+    async def _after_lock(
+        self, lock: Statement, locked: dict[str, Any], statement: Statement, values: dict[str, Any]
+    ) -> Sequence[Record]:
+        async def act(transaction: Transaction) -> Sequence[Record]:
+            await transaction.fetch(lock, **locked)
+            return await transaction.fetch(statement, **values)
+
+        return await self._database.transact(act)
 
     async def count(self, user_id: UUID, *, deleted: bool) -> int:
         """Counted, not estimated."""

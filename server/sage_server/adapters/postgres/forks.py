@@ -6,7 +6,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import asyncpg
-from sqlalchemy import BigInteger, bindparam, select, update
+from sqlalchemy import BigInteger, bindparam, literal, select, update
 
 from sage_server.adapters.postgres import replays
 from sage_server.adapters.postgres.conversation_rows import (
@@ -20,12 +20,14 @@ from sage_server.adapters.postgres.conversation_rows import (
 from sage_server.adapters.postgres.conversations import INSERT_CONVERSATION, conversation_values
 from sage_server.adapters.postgres.database import Database, Statement, Transaction
 from sage_server.adapters.postgres.items import END, ITEMS_PAGE, THIS_THREAD, inserted_items
+from sage_server.adapters.postgres.jobs import enqueued
 from sage_server.adapters.postgres.schema import conversations
 from sage_server.adapters.postgres.sealed_rows import cipher_for, write_sealed
 from sage_server.domain.conversations import Conversation, DraftItem, Fork, Item, conversation_deleted
 from sage_server.domain.errors import not_found
 from sage_server.domain.idempotency import Once
 from sage_server.domain.ids import new_id
+from sage_server.domain.jobs import JobKind
 from sage_server.ports.keys import KeyRing, UserCipher
 
 _BATCH = 500
@@ -48,6 +50,19 @@ _COUNT = Statement(
 )
 
 
+_INDEX = Statement(
+    enqueued(
+        JobKind.INDEX_ITEMS,
+        user_id=_c.user_id,
+        subject=_c.id,
+        first=literal(1, BigInteger()),
+        last=_c.last_seq,
+        source=conversations,
+        where=[THIS_THREAD, ~_c.private, _c.last_seq > 0],
+    )
+)
+
+
 class PostgresForkStore:
     """Implements ForkStore."""
 
@@ -65,6 +80,7 @@ class PostgresForkStore:
             async def copy_all(transaction: Transaction) -> Conversation:
                 copy = await self._start_fork(transaction, user_id, fork, cipher)
                 copy = await self._copy_items(transaction, user_id, fork, copy, cipher)
+                await transaction.execute(_INDEX, user_id=user_id, conversation_id=copy.id)
                 if once is not None:
                     answer = conversation_answer(copy)
                     kept = replays.values(cipher, user_id, once, answer, fork.created_at)

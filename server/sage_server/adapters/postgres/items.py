@@ -32,8 +32,10 @@ from sage_server.adapters.postgres.conversation_rows import (
     opened_item,
     sealed_items,
 )
-from sage_server.adapters.postgres.database import Database, Statement
-from sage_server.adapters.postgres.schema import IS_THREAD, conversations, items, requests
+from sage_server.adapters.postgres.database import Database, Statement, Transaction
+from sage_server.adapters.postgres.jobs import enqueued
+from sage_server.adapters.postgres.memory_statements import removed
+from sage_server.adapters.postgres.schema import IS_THREAD, conversations, items, memories, requests
 from sage_server.adapters.postgres.sealed_rows import cipher_for, write_sealed
 from sage_server.domain.conversations import (
     AppendedItem,
@@ -44,6 +46,7 @@ from sage_server.domain.conversations import (
 )
 from sage_server.domain.errors import SageError, not_found
 from sage_server.domain.idempotency import Once
+from sage_server.domain.jobs import JobKind
 from sage_server.domain.paging import Page
 from sage_server.ports.clock import Clock
 from sage_server.ports.keys import KeyRing, UserCipher
@@ -75,9 +78,22 @@ def _grown(*, live: bool) -> CTE:
             last_item_at=bindparam("at", type_=DateTime(timezone=True)),
             active_at=func.greatest(_c.active_at, bindparam("at", type_=DateTime(timezone=True))),
         )
-        .returning((_c.last_seq - count).label("base"))
+        .returning((_c.last_seq - count).label("base"), _c.private)
         .cte("grown")
     )
+
+
+def _indexed_later(grown: CTE) -> CTE:
+    """Have the new items indexed for recall; a private conversation is never."""
+    return enqueued(
+        JobKind.INDEX_ITEMS,
+        user_id=bindparam("user_id", type_=Uuid()),
+        subject=bindparam("conversation_id", type_=Uuid()),
+        first=grown.c.base + 1,
+        last=grown.c.base + bindparam("count", type_=BigInteger()),
+        source=grown,
+        where=[~grown.c.private],
+    ).cte("job")
 
 
 def inserted_items(base: FromClause) -> Insert:
@@ -99,7 +115,7 @@ def inserted_items(base: FromClause) -> Insert:
 def _append(*, once: bool) -> Statement:
     """One statement, and so one round trip and one transaction, for everything that an append does."""
     grown = _grown(live=True)
-    statement = select(grown.c.base).add_cte(inserted_items(grown).cte("inserted"))
+    statement = select(grown.c.base).add_cte(inserted_items(grown).cte("inserted"), _indexed_later(grown))
     if once:
         kept = select(*replays.VALUES.values(), grown.c.base)
         columns = [*replays.VALUES, "ordinal"]
@@ -109,8 +125,12 @@ def _append(*, once: bool) -> Statement:
 
 _APPEND = {once: _append(once=once) for once in (False, True)}
 _restored = _grown(live=False)
-_RESTORE = Statement(select(_restored.c.base).add_cte(inserted_items(_restored).cte("inserted")))
+_RESTORE = Statement(
+    select(_restored.c.base).add_cte(inserted_items(_restored).cte("inserted"), _indexed_later(_restored))
+)
 _STATE = Statement(select(_c.deleted_at).where(THIS_THREAD))
+# A deletion waits here for whoever indexes messages, so that its own statement sees what they stored.
+_LOCK = Statement(select(_c.id).where(THIS_THREAD).with_for_update())
 _EXISTING = Statement(
     select(_i.id).where(
         _i.user_id == bindparam("user_id"), _i.id == func.any(bindparam("ids", type_=ARRAY(Uuid())))
@@ -140,6 +160,12 @@ _DELETE = Statement(
     .values(
         message_count=_c.message_count - 1,
         total_tokens=_c.total_tokens - select(_removed.c.token_count).scalar_subquery(),
+    )
+    .add_cte(
+        removed(
+            (memories.c.conversation_id == bindparam("conversation_id"))
+            & (memories.c.item_id == bindparam("item_id", type_=Uuid()))
+        ).cte("forgotten")
     )
 )
 
@@ -209,10 +235,19 @@ class PostgresItemStore:
         return Page(page, page[-1].seq if len(rows) > size else None)
 
     async def delete(self, user_id: UUID, conversation_id: UUID, item_id: UUID) -> None:
-        """One statement: the item and the counts."""
-        deleted = await self._database.execute(
-            _DELETE, user_id=user_id, conversation_id=conversation_id, item_id=item_id
-        )
+        """The item, the counts, and what search knew of it."""
+
+        async def delete(transaction: Transaction) -> int:
+            await transaction.fetchrow(_LOCK, user_id=user_id, conversation_id=conversation_id)
+            return await transaction.execute(
+                _DELETE,
+                user_id=user_id,
+                conversation_id=conversation_id,
+                item_id=item_id,
+                now=self._clock.now(),
+            )
+
+        deleted = await self._database.transact(delete)
         if not deleted:
             await self._require(user_id, conversation_id)
             raise not_found("item")

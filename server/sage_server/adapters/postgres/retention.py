@@ -4,25 +4,32 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from sqlalchemy import Table, bindparam, delete, func, select, tuple_
+from sqlalchemy import Table, bindparam, delete, func, select, tuple_, update
 from sqlalchemy.sql import ColumnElement
 
 from sage_server.adapters.postgres.database import Database, Statement, Transaction
+from sage_server.adapters.postgres.memory_statements import trace
 from sage_server.adapters.postgres.replicas import LIVE_FOR
 from sage_server.adapters.postgres.schema import (
+    IS_GONE,
+    IS_LIVE,
     IS_THREAD,
     conversations,
+    heads,
+    memories,
     replicas,
     requests,
     signals,
 )
+from sage_server.domain.memories import MemoryState
 from sage_server.ports.stores import RetentionPolicy
 
 _LOCK = 0x5A6E0001
 _SIGNALS_KEPT = timedelta(days=1)
 _THREADS = 50
+_TRACES_KEPT = timedelta(days=7)
 _LOCKED = Statement(select(func.pg_try_advisory_xact_lock(bindparam("lock"))))
-_c = conversations.c
+_c, _m, _h = conversations.c, memories.c, heads.c
 
 
 def _batch(table: Table, keys: tuple[str, ...], due: ColumnElement[bool]) -> Statement:
@@ -40,11 +47,53 @@ def _threads(due: ColumnElement[bool]) -> Statement:
     thread is no longer due, or finds it gone.
     """
     locked = select(_c.user_id, _c.id).where(due).limit(_THREADS).with_for_update(skip_locked=True)
-    return Statement(delete(conversations).where(tuple_(_c.user_id, _c.id).in_(locked)))
+    gone = (
+        delete(conversations)
+        .where(tuple_(_c.user_id, _c.id).in_(locked))
+        .returning(_c.user_id, _c.id)
+        .cte("gone")
+    )
+    theirs = (_m.user_id == gone.c.user_id) & (_m.conversation_id == gone.c.id) & IS_LIVE
+    head = (
+        update(heads)
+        .where(_h.user_id.in_(select(_m.user_id).where(theirs)))
+        .values(memory_revision=_h.memory_revision + 1)
+        .returning(_h.user_id, _h.memory_revision)
+        .cte("head")
+    )
+    forgotten = (
+        update(memories)
+        .where(theirs, _m.user_id == head.c.user_id)
+        .values(trace(head.c.memory_revision, MemoryState.DELETED))
+    )
+    return Statement(select(gone.c.id).add_cte(forgotten.cte("forgotten")))
+
+
+def _traces() -> Statement:
+    """Forget some deletions that every replica has seen. The trace of a message that the user deleted stays
+    as long as its conversation: it keeps the message from being indexed again."""
+    known = select(_c.id).where(_c.user_id == _m.user_id, _c.id == _m.conversation_id).exists()
+    kept = (_m.state == int(MemoryState.DELETED)) & _m.conversation_id.is_not(None) & known
+    due = select(_m.user_id, _m.id).where(IS_GONE, _m.updated_at < bindparam("traces_before"), ~kept)
+    gone = (
+        delete(memories)
+        .where(tuple_(_m.user_id, _m.id).in_(due.limit(bindparam("limit"))))
+        .returning(_m.user_id, _m.revision)
+        .cte("gone")
+    )
+    latest = select(gone.c.user_id, func.max(gone.c.revision).label("revision")).group_by(gone.c.user_id)
+    newest = latest.cte("newest")
+    pruned = (
+        update(heads)
+        .where(_h.user_id == newest.c.user_id)
+        .values(pruned_revision=func.greatest(_h.pruned_revision, newest.c.revision))
+    )
+    return Statement(select(gone.c.revision).add_cte(pruned.cte("pruned")))
 
 
 _DELETED = _threads(IS_THREAD & (_c.deleted_at < bindparam("before")))
 _INACTIVE = _threads(IS_THREAD & (_c.active_at < bindparam("before")))
+_TRACES = _traces()
 _REQUESTS = _batch(requests, ("user_id", "id"), requests.c.expires_at < bindparam("now"))
 _SIGNALS = _batch(signals, ("seq",), signals.c.created_at < bindparam("signals_before"))
 _REPLICAS = _batch(replicas, ("id",), replicas.c.seen_at < func.now() - 20 * LIVE_FOR)
@@ -63,9 +112,10 @@ class PostgresRetentionStore:
             locked = await transaction.fetchrow(_LOCKED, lock=_LOCK)
             if locked is None or not locked[0]:
                 return 0
-            pruned = await transaction.execute(_DELETED, before=policy.deleted_before)
+            pruned = await transaction.execute(_DELETED, before=policy.deleted_before, now=now)
             if policy.inactive_before is not None:
-                pruned += await transaction.execute(_INACTIVE, before=policy.inactive_before)
+                pruned += await transaction.execute(_INACTIVE, before=policy.inactive_before, now=now)
+            pruned += await transaction.execute(_TRACES, traces_before=now - _TRACES_KEPT, limit=limit)
             pruned += await transaction.execute(_REQUESTS, now=now, limit=limit)
             pruned += await transaction.execute(_SIGNALS, signals_before=now - _SIGNALS_KEPT, limit=limit)
             return pruned + await transaction.execute(_REPLICAS, limit=limit)

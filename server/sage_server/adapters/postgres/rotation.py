@@ -10,11 +10,20 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
-from sqlalchemy import ARRAY, LargeBinary, Table, Uuid, bindparam, delete, func, select, update
+from sqlalchemy import ARRAY, LargeBinary, Table, Text, Uuid, bindparam, delete, func, select, update
 from sqlalchemy.sql import ColumnElement
 
 from sage_server.adapters.postgres.database import Database, Record, Statement, Transaction
-from sage_server.adapters.postgres.schema import SUPERSEDED, cell, sealed_columns, sealed_tables, user_keys
+from sage_server.adapters.postgres.schema import (
+    SUPERSEDED,
+    cell,
+    label_columns,
+    sealed_columns,
+    sealed_tables,
+    user_keys,
+)
+from sage_server.adapters.postgres.sealed_rows import labels_literal, labels_of
+from sage_server.domain.errors import SageError
 from sage_server.ports.keys import Cell, KeyRing, UserCipher
 
 _log = logging.getLogger("sage.keys")
@@ -35,19 +44,29 @@ class _Resealing:
     """The statements of one table."""
 
     cells: tuple[Cell, ...]
+    labels: tuple[Cell, ...]
     select: Statement
     update: Statement
 
     @classmethod
     def of(cls, table: Table) -> _Resealing:
-        columns = sealed_columns(table)
+        sealed, labels = sealed_columns(table), label_columns(table)
+        columns = [*sealed, *labels]
+        several = {column.name for column in labels if isinstance(column.type, ARRAY)}
         mine = table.c.user_id == bindparam("user_id")
         arrays: list[ColumnElement[Any]] = [bindparam("ids", type_=ARRAY(Uuid()))]
-        arrays += [bindparam(f"new_{column.name}", type_=ARRAY(LargeBinary())) for column in columns]
+        for column in columns:
+            element = Text() if column.name in several else LargeBinary()
+            arrays.append(bindparam(f"new_{column.name}", type_=ARRAY(element)))
         names = ["row_id", *(f"new_{column.name}" for column in columns)]
         new = func.unnest(*arrays).table_valued(*names, name="new").render_derived()
+        values: dict[str, ColumnElement[Any]] = {}
+        for column in columns:
+            value = new.c[f"new_{column.name}"]
+            values[column.name] = labels_of(value) if column.name in several else value
         return cls(
-            cells=tuple(cell(column) for column in columns),
+            cells=tuple(cell(column) for column in sealed),
+            labels=tuple(cell(column) for column in labels),
             select=Statement(
                 select(table.c.id, table.c.key_version, *columns)
                 .where(mine, table.c.key_version < bindparam("current"))
@@ -60,7 +79,7 @@ class _Resealing:
                 .where(mine, table.c.id == new.c.row_id)
                 .values(
                     key_version=bindparam("current", type_=table.c.key_version.type),
-                    **{column.name: new.c[f"new_{column.name}"] for column in columns},
+                    **values,
                 )
             ),
         )
@@ -107,23 +126,34 @@ async def _reseal(
     """Rows that do not open stay as they are, and keep the key that they name."""
     current = cipher.key_version
     rows = await transaction.fetch(table.select, user_id=user_id, current=current, limit=limit)
-    resealed = [cells for row in rows if (cells := _resealed(cipher, table.cells, row)) is not None]
+    resealed = [cells for row in rows if (cells := _resealed(cipher, table, row)) is not None]
     if not resealed:
         return 0
-    columns = {f"new_{place.column}": [cells[place.column] for _, cells in resealed] for place in table.cells}
+    places = (*table.cells, *table.labels)
+    columns = {f"new_{place.column}": [cells[place.column] for _, cells in resealed] for place in places}
     ids = [row_id for row_id, _ in resealed]
     return await transaction.execute(table.update, user_id=user_id, current=current, ids=ids, **columns)
 
 
 def _resealed(
-    cipher: UserCipher, places: Sequence[Cell], row: Record
-) -> tuple[UUID, dict[str, bytes | None]] | None:
-    cells: dict[str, bytes | None] = {}
-    for place in places:
-        sealed = row[place.column]
-        opened = None if sealed is None else cipher.try_open(place, row["id"], sealed)
-        if sealed is not None and opened is None:
-            _log.error("a cell does not open", extra={"table": place.table, "row": row["id"]})
-            return None
-        cells[place.column] = None if opened is None else cipher.seal(place, row["id"], opened)
-    return row["id"], cells
+    cipher: UserCipher, table: _Resealing, row: Record
+) -> tuple[UUID, dict[str, bytes | str | None]] | None:
+    row_id: UUID = row["id"]
+    try:
+        cells: dict[str, bytes | str | None] = {}
+        for place in table.cells:
+            sealed = row[place.column]
+            opened = None if sealed is None else cipher.open(place, row_id, sealed)
+            cells[place.column] = None if opened is None else cipher.seal(place, row_id, opened)
+        for place in table.labels:
+            cells[place.column] = _relabelled(cipher, place, row[place.column])
+    except SageError:
+        _log.error("a row is not sealed again", extra={"row": row_id})
+        return None
+    return row_id, cells
+
+
+def _relabelled(cipher: UserCipher, place: Cell, found: bytes | list[bytes] | None) -> bytes | str | None:
+    if isinstance(found, list):
+        return labels_literal(cipher.tag(place, cipher.open_tag(place, label)) for label in found)
+    return None if found is None else cipher.tag(place, cipher.open_tag(place, found))

@@ -5,15 +5,19 @@ Rules that hold for every table of a user's data, so that later ones get them fo
 - A column whose name ends in `_enc` is sealed and says for which purpose. A row is sealed whole, with one
   key version, which it names; a foreign key holds that version, so a key cannot go while a row needs it,
   and a writer with a key that is gone cannot write.
+- `tags`, and columns whose names end in `_tag`, hold labels, sealed so that equal ones are equal bytes (of
+  one key version: whoever looks one up while a rotation is under way must look for every version of it).
 - Erasure and key rotation find their work in this metadata.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import (
+    ARRAY,
     BigInteger,
     Boolean,
     Column,
+    Date,
     DateTime,
     ForeignKey,
     ForeignKeyConstraint,
@@ -50,6 +54,15 @@ def _time(name: str, *, nullable: bool = False) -> Column[object]:
 
 def _sealed(name: str, purpose: Purpose = Purpose.CONTENT, *, nullable: bool = False) -> Column[object]:
     return Column(name, LargeBinary, nullable=nullable, info={"purpose": purpose})
+
+
+def _label(name: str, *, nullable: bool = False) -> Column[object]:
+    return Column(name, LargeBinary, nullable=nullable, info={"purpose": Purpose.TAGS})
+
+
+def _labels(name: str) -> Column[object]:
+    """NULL if there are none, which keeps the index over them small."""
+    return Column(name, ARRAY(LargeBinary), info={"purpose": Purpose.TAGS})
 
 
 def _key_version() -> tuple[Column[object], ForeignKeyConstraint]:
@@ -98,6 +111,10 @@ heads = Table(
     Column("user_id", Uuid, ForeignKey(users.c.id), primary_key=True),
     Column("last_event", BigInteger, nullable=False, server_default=text("0")),
     Column("memory_revision", BigInteger, nullable=False, server_default=text("0")),
+    Column("pruned_revision", BigInteger, nullable=False, server_default=text("0")),
+    Column("embedding_model", Text),  # what search uses; NULL while there is no memory
+    Column("dimensions", Integer),
+    Column("vector_slot", SmallInteger, nullable=False, server_default=text("0")),
 )
 
 conversations = Table(
@@ -163,6 +180,161 @@ items = Table(
     ),
 )
 
+memory_blocks = Table(
+    "memory_blocks",
+    metadata,
+    Column("user_id", Uuid, nullable=False),
+    Column("id", Uuid, nullable=False),
+    Column("agent_id", Uuid),  # NULL for a block that all agents share
+    _sealed("label_enc"),
+    _label("label_tag"),
+    _sealed("description_enc"),
+    _sealed("value_enc"),
+    Column("char_limit", Integer, nullable=False),
+    Column("read_only", Boolean, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    _time("created_at"),
+    _time("updated_at"),
+    *_key_version(),
+    PrimaryKeyConstraint("user_id", "id"),
+    UniqueConstraint("user_id", "agent_id", "label_tag", postgresql_nulls_not_distinct=True),
+)
+
+block_revisions = Table(
+    "block_revisions",
+    metadata,
+    Column("user_id", Uuid, nullable=False),
+    Column("id", Uuid, nullable=False),
+    Column("block_id", Uuid, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    _sealed("description_enc"),
+    _sealed("value_enc"),
+    Column("char_limit", Integer, nullable=False),
+    Column("read_only", Boolean, nullable=False),
+    Column("actor", SmallInteger, nullable=False),
+    Column("agent_id", Uuid),
+    Column("turn_id", Uuid),
+    Column("restored_revision", BigInteger),
+    _time("created_at"),
+    *_key_version(),
+    PrimaryKeyConstraint("user_id", "id"),
+    UniqueConstraint("user_id", "block_id", "revision"),
+    ForeignKeyConstraint(
+        ["user_id", "block_id"], ["memory_blocks.user_id", "memory_blocks.id"], ondelete="CASCADE"
+    ),
+)
+
+memories = Table(
+    "memories",
+    metadata,
+    Column("user_id", Uuid, nullable=False),
+    Column("id", Uuid, nullable=False),
+    Column("source", SmallInteger, nullable=False),
+    Column("state", SmallInteger, nullable=False),
+    Column("revision", BigInteger, nullable=False),
+    Column("version", BigInteger, nullable=False, server_default=text("1")),
+    Column("agent_id", Uuid),
+    Column("conversation_id", Uuid),
+    Column("item_id", Uuid),
+    Column("item_seq", BigInteger),
+    Column("document_id", Uuid),
+    Column("turn_id", Uuid),
+    Column("chunk_index", Integer, nullable=False, server_default=text("0")),
+    Column("char_start", BigInteger, nullable=False, server_default=text("0")),
+    Column("char_end", BigInteger, nullable=False, server_default=text("0")),
+    Column("trust", SmallInteger, nullable=False),
+    _sealed("content_enc", nullable=True),  # NULL once deleted
+    _sealed("origin_enc", nullable=True),  # the author of a message, the title of a document
+    _sealed("metadata_enc", nullable=True),
+    _labels("tags"),
+    # Two places for vectors: search uses one while the other is filled for another model.
+    Column("model_0", Text),
+    _sealed("vector_0_enc", Purpose.VECTOR, nullable=True),
+    Column("model_1", Text),
+    _sealed("vector_1_enc", Purpose.VECTOR, nullable=True),
+    _time("created_at"),
+    _time("updated_at"),
+    *_key_version(),
+    PrimaryKeyConstraint("user_id", "id"),
+    Index(None, "user_id", "revision"),
+)
+IS_LIVE = memories.c.state == literal_column("0")
+Index("ix_memories_live", memories.c.user_id, memories.c.created_at, memories.c.id, postgresql_where=IS_LIVE)
+IS_GONE = memories.c.state != literal_column("0")
+Index("ix_memories_gone", memories.c.updated_at, postgresql_where=IS_GONE)
+Index(
+    "ix_memories_tags", memories.c.tags, postgresql_using="gin", postgresql_where=memories.c.tags.is_not(None)
+)
+Index(
+    "ix_memories_conversation",
+    memories.c.user_id,
+    memories.c.conversation_id,
+    postgresql_where=memories.c.conversation_id.is_not(None),
+)
+Index(
+    "ix_memories_document",
+    memories.c.user_id,
+    memories.c.document_id,
+    postgresql_where=memories.c.document_id.is_not(None),
+)
+
+documents = Table(
+    "documents",
+    metadata,
+    Column("user_id", Uuid, nullable=False),
+    Column("id", Uuid, nullable=False),
+    Column("agent_id", Uuid),
+    Column("status", SmallInteger, nullable=False),
+    Column("failure", Text),  # the name of a reason
+    Column("version", BigInteger, nullable=False, server_default=text("1")),
+    Column("media_type", Text, nullable=False),
+    Column("chunk_count", Integer, nullable=False, server_default=text("0")),
+    Column("byte_count", BigInteger, nullable=False),
+    Column("char_count", BigInteger, nullable=False),
+    Column("trust", SmallInteger, nullable=False),
+    _sealed("details_enc"),  # title, external id and metadata
+    _sealed("content_enc", nullable=True),  # the text, only while it is taken in
+    _label("external_tag", nullable=True),
+    _label("content_tag"),
+    _labels("tags"),
+    _time("created_at"),
+    _time("updated_at"),
+    *_key_version(),
+    PrimaryKeyConstraint("user_id", "id"),
+    UniqueConstraint("user_id", "external_tag"),
+    Index(None, "user_id", "content_tag"),
+    Index(None, "user_id", "created_at", "id"),
+)
+
+scratchpads = Table(
+    "scratchpads",
+    metadata,
+    Column("user_id", Uuid, nullable=False),
+    Column("id", Uuid, nullable=False),  # the conversation's
+    _sealed("items_enc"),
+    Column("version", BigInteger, nullable=False),
+    _time("updated_at"),
+    *_key_version(),
+    PrimaryKeyConstraint("user_id", "id"),
+    ForeignKeyConstraint(
+        ["user_id", "id"], ["conversations.user_id", "conversations.id"], ondelete="CASCADE"
+    ),
+)
+
+usage_records = Table(
+    "usage_records",
+    metadata,
+    Column("user_id", Uuid, nullable=False),
+    Column("day", Date, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("purpose", SmallInteger, nullable=False),
+    *(
+        Column(name, BigInteger, nullable=False)
+        for name in ("calls", "prompt_tokens", "completion_tokens", "embedding_tokens")
+    ),
+    PrimaryKeyConstraint("user_id", "day", "model", "purpose"),
+)
+
 requests = Table(
     "requests",
     metadata,
@@ -226,8 +398,13 @@ def sealed_tables() -> list[Table]:
 
 
 def sealed_columns(table: Table) -> list[Column[object]]:
-    """The sealed columns of a table."""
-    return [column for column in table.columns if "purpose" in column.info]
+    """The sealed columns of a table, all but labels."""
+    return [column for column in table.columns if column.info.get("purpose") not in (None, Purpose.TAGS)]
+
+
+def label_columns(table: Table) -> list[Column[object]]:
+    """The columns that hold labels, one or several."""
+    return [column for column in table.columns if column.info.get("purpose") is Purpose.TAGS]
 
 
 def user_tables() -> list[Table]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 import asyncpg
+from sqlalchemy import ARRAY, LargeBinary, Text, cast
+from sqlalchemy.sql import ColumnElement
 
 from sage_server.adapters.postgres.database import Record
 from sage_server.ports.keys import Cell, KeyRing, UserCipher
@@ -59,6 +61,21 @@ def seal_text(cipher: UserCipher, cell: Cell, row_id: UUID, text: str) -> bytes:
 def open_text(cipher: UserCipher, cell: Cell, row_id: UUID, sealed: bytes) -> str:
     """The text of a cell."""
     return cipher.open(cell, row_id, sealed).decode()
+
+
+def labels_literal(labels: Iterable[bytes] | None) -> str | None:
+    """Labels as the text of a Postgres array: `unnest` would flatten an array of arrays.
+
+    Cast it with `labels_of` where it is used.
+    """
+    if labels is None:
+        return None
+    return "{" + ",".join(f'"\\\\x{label.hex()}"' for label in labels) + "}"
+
+
+def labels_of(literal: ColumnElement[str]) -> ColumnElement[Any]:
+    """The array that `labels_literal` wrote."""
+    return cast(cast(literal, Text), ARRAY(LargeBinary))
 
 
 def seal_json(cipher: UserCipher, cell: Cell, row_id: UUID, value: object) -> bytes:

@@ -10,6 +10,7 @@ import asyncpg
 from sqlalchemy import Select, Table, bindparam, delete, func, insert, null, select, tuple_, update
 
 from sage_server.adapters.postgres.database import Database, Record, Statement, Transaction
+from sage_server.adapters.postgres.jobs import OF_USER, jobs
 from sage_server.adapters.postgres.replicas import SIGNAL
 from sage_server.adapters.postgres.schema import (
     ERASING,
@@ -129,6 +130,7 @@ def _delete_some(table: Table) -> Statement:
 
 
 _ERASE = {table.name: _delete_all(table) for table in user_tables()}
+_ERASE_JOBS = Statement(delete(jobs).where(OF_USER))
 _ERASE_SOME = {table.name: _delete_some(table) for table in user_tables() if table is not user_keys}
 _OVERVIEW = Statement(
     select(
@@ -271,6 +273,7 @@ class PostgresErasureStore:
                 table: await transaction.execute(statement, user_id=user_id)
                 for table, statement in _ERASE.items()
             }
+            await transaction.execute(_ERASE_JOBS, user_id=user_id)
             await transaction.execute(_FORGET_NAME, user_id=user_id)
             return rest
 

@@ -22,19 +22,28 @@ from sage_server.adapters.postgres.conversations import PostgresConversationStor
 from sage_server.adapters.postgres.database import Database, PoolOptions
 from sage_server.adapters.postgres.forks import PostgresForkStore
 from sage_server.adapters.postgres.items import PostgresItemStore
+from sage_server.adapters.postgres.jobs import PostgresJobQueue
+from sage_server.adapters.postgres.jobs_runner import PostgresJobRunner, RunnerOptions, connect_for_jobs
 from sage_server.adapters.postgres.migrate import migrate
 from sage_server.adapters.postgres.probe import PostgresProbe
 from sage_server.adapters.postgres.replicas import PostgresReplicaStore
 from sage_server.adapters.postgres.retention import PostgresRetentionStore
 from sage_server.adapters.postgres.rotation import PostgresRotationStore
+from sage_server.adapters.postgres.usage import PostgresUsageStore
 from sage_server.adapters.postgres.users import PostgresErasureStore, PostgresKeyStore, PostgresUserStore
 from sage_server.adapters.telemetry import LINES, open_tracer
 from sage_server.adapters.tokenizer import O200kCounter
+from sage_server.bootstrap.embedding import open_embedders
+from sage_server.bootstrap.memory import MemoryNeeds, MemoryParts, build_memory
 from sage_server.domain.errors import SageError
 from sage_server.domain.ids import INSTALLATION, new_id
+from sage_server.domain.jobs import JobKind
 from sage_server.engine.caches import Caches
 from sage_server.engine.replicas import Replicas
+from sage_server.engine.usage import UsageMeter
 from sage_server.ports.clock import Clock
+from sage_server.ports.embedding import Embedders
+from sage_server.ports.jobs import JobQueue
 from sage_server.ports.keys import KeyStore, RootKeys
 from sage_server.ports.stores import DatabaseProbe, Replica, ReplicaStore
 from sage_server.rpc.admin_servicer import AdminServicer
@@ -47,19 +56,25 @@ from sage_server.rpc.interceptors.log import Log
 from sage_server.rpc.interceptors.metrics import Metrics
 from sage_server.rpc.interceptors.request_id import RequestId
 from sage_server.rpc.interceptors.validation import Validation
+from sage_server.rpc.job_servicer import JobServicer
 from sage_server.rpc.page_tokens import PageTokens
 from sage_server.rpc.pipeline import Deadlines, Pipeline
 from sage_server.rpc.registry import methods
 from sage_server.rpc.server import GrpcServer, ServerOptions, TlsFiles
+from sage_server.rpc.usage_servicer import UsageServicer
 from sage_server.services.api_keys import ApiKeys
 from sage_server.services.authentication import Authentication
 from sage_server.services.conversations import Conversations
+from sage_server.services.jobs import Jobs
 from sage_server.services.key_rotation import KeyRotation
 from sage_server.services.retention import Retention
 from sage_server.services.server_info import ServerInformation
 from sage_server.services.transfer import Transfer
+from sage_server.services.usage import Usage
 from sage_server.services.users import Users
 from sage_server.settings import Settings, SettingsError
+from sage_server.workers.job_metrics import JobMetrics
+from sage_server.workers.jobs import JobWorkers
 from sage_server.workers.loops import Loop, Workers
 
 ROOT_KEY_FILE = "root.key"
@@ -67,6 +82,13 @@ _SYNC_EVERY = 1.0
 _ROTATE_EVERY = 10.0
 _ERASE_EVERY = 30.0
 _PRUNE_EVERY = 600.0
+_JOBS_RESTART = 1.0
+_JOB_STATS_EVERY = 15.0
+_JOB_LOG_KEPT = timedelta(days=1)
+_JOB_LIMITS = {JobKind.INDEX_ITEMS: 16, JobKind.REEMBED_USER: 2, JobKind.INGEST_DOCUMENT: 4}
+_COUNT_EVERY = 5.0
+_FOLLOW_EVERY = 0.5
+_REEMBED_EVERY = 30.0
 _log = logging.getLogger("sage.server")
 
 
@@ -84,6 +106,8 @@ class Application:
     rotation: KeyRotation
     retention: Retention
     probe: DatabaseProbe
+    usage: UsageMeter
+    memory: MemoryParts
 
 
 def data_dir(settings: Settings) -> Path:
@@ -124,8 +148,12 @@ async def open_application(settings: Settings, clock: Clock | None = None) -> As
         await migrate(access.dsn)
         database = await Database.open(access.dsn, _pool_options(settings))
         stack.push_async_callback(database.close)
-        application = await _build(settings, database, access, clock or SystemClock())
+        embedders = await stack.enter_async_context(open_embedders(settings))
+        application = await _build(settings, database, access, embedders, clock or SystemClock())
+        stack.callback(application.memory.indexes.close)
         stack.push_async_callback(application.replicas.leave)
+        stack.push_async_callback(application.usage.close)
+        stack.push_async_callback(application.memory.documents.close)
         yield application
 
 
@@ -135,6 +163,7 @@ class Stores:
 
     probe: DatabaseProbe
     replicas: ReplicaStore
+    jobs: JobQueue
     check_root_key: Callable[[], Awaitable[None]]
 
 
@@ -149,6 +178,7 @@ async def open_stores(settings: Settings) -> AsyncIterator[Stores]:
             yield Stores(
                 probe=PostgresProbe(database),
                 replicas=PostgresReplicaStore(database, clock),
+                jobs=PostgresJobQueue(database),
                 check_root_key=partial(check_root_key, PostgresKeyStore(database, clock), wrapping),
             )
         finally:
@@ -164,7 +194,9 @@ def open_root_keys(settings: Settings) -> RootKeys:
     return FileRootKeys.open_or_create(data_dir(settings) / ROOT_KEY_FILE)
 
 
-async def _build(settings: Settings, database: Database, access: DatabaseAccess, clock: Clock) -> Application:
+async def _build(
+    settings: Settings, database: Database, access: DatabaseAccess, embedders: Embedders, clock: Clock
+) -> Application:
     root_keys = open_root_keys(settings)
     wrapping = KeyWrapping(root_keys)
     key_store = PostgresKeyStore(database, clock)
@@ -174,14 +206,32 @@ async def _build(settings: Settings, database: Database, access: DatabaseAccess,
     users = PostgresUserStore(database, clock, wrapping.new_key)
     api_key_store = PostgresApiKeyStore(database, keys)
     authentication = _authentication(settings, users, api_key_store, clock)
+    conversations = PostgresConversationStore(database, keys)
+    items = PostgresItemStore(database, keys, clock)
+    pages = PageTokens(keys)
+    queue = PostgresJobQueue(database)
+    usage_store = PostgresUsageStore(database)
+    usage = UsageMeter(usage_store, clock)
+    memory = build_memory(
+        MemoryNeeds(
+            settings=settings,
+            database=database,
+            keys=keys,
+            clock=clock,
+            embedders=embedders,
+            usage=usage,
+            conversations=conversations,
+            items=items,
+            queue=queue,
+            pages=pages,
+        )
+    )
     now = clock.now()
     replicas = Replicas(
         PostgresReplicaStore(database, clock),
-        Caches(keys, authentication),
+        Caches(keys, authentication, memory.indexes),
         Replica(new_id(now), now, now, __version__),
     )
-    conversations = PostgresConversationStore(database, keys)
-    items = PostgresItemStore(database, keys, clock)
     tokens = O200kCounter()
     probe = PostgresProbe(database)
     api_keys = ApiKeys(api_key_store, replicas, clock)
@@ -195,34 +245,47 @@ async def _build(settings: Settings, database: Database, access: DatabaseAccess,
         replicas=replicas,
     )
     people = Users(users, PostgresErasureStore(database), replicas, clock)
-    pages = PageTokens(keys)
-    servicers = {
-        "ConversationService": ConversationServicer(
-            Conversations(
-                conversations=conversations,
-                items=items,
-                forks=PostgresForkStore(database, keys),
-                clock=clock,
-                tokens=tokens,
-            ),
-            Transfer(conversations, items, clock, tokens),
-            pages,
-        ),
-        "AdminService": AdminServicer(
-            api_keys=api_keys,
-            users=people,
-            rotation=rotation,
-            information=ServerInformation(
-                replicas=replicas,
-                probe=probe,
-                root_keys=root_keys,
-                embedded=settings.database_url is None,
-                authentication_required=settings.auth == "required",
-            ),
-            pages=pages,
-        ),
-    }
     registry = CollectorRegistry()
+    servicers: dict[str, list[object]] = {
+        "ConversationService": [
+            ConversationServicer(
+                Conversations(
+                    conversations=conversations,
+                    items=items,
+                    forks=PostgresForkStore(database, keys),
+                    memory=memory.writer,
+                    clock=clock,
+                    tokens=tokens,
+                ),
+                Transfer(conversations, items, clock, tokens),
+                pages,
+            ),
+            UsageServicer(Usage(usage=usage_store, meter=usage, clock=clock)),
+        ],
+        "MemoryService": memory.servicers,
+        "AdminService": [
+            AdminServicer(
+                api_keys=api_keys,
+                users=people,
+                rotation=rotation,
+                information=ServerInformation(
+                    replicas=replicas,
+                    probe=probe,
+                    root_keys=root_keys,
+                    embedded=settings.database_url is None,
+                    authentication_required=settings.auth == "required",
+                ),
+                pages=pages,
+            ),
+            JobServicer(Jobs(queue), pages),
+        ],
+    }
+    job_metrics = JobMetrics(registry, queue)
+    jobs = JobWorkers(
+        runner=PostgresJobRunner(partial(connect_for_jobs, access.dsn), RunnerOptions(limits=_JOB_LIMITS)),
+        handlers=memory.handlers,
+        metrics=job_metrics,
+    )
     limits = _limits(settings)
     interceptors = _interceptors(
         settings=settings,
@@ -241,10 +304,16 @@ async def _build(settings: Settings, database: Database, access: DatabaseAccess,
     )
     workers = Workers(
         [
-            Loop("replica-sync", _SYNC_EVERY, lambda: _sync(replicas, server, access)),
+            Loop("replica-sync", _SYNC_EVERY, lambda: _sync(replicas, server, access, jobs)),
+            Loop("jobs", _JOBS_RESTART, jobs.run),
+            Loop("job-stats", _JOB_STATS_EVERY, job_metrics.refresh),
+            Loop("job-log", _PRUNE_EVERY, partial(queue.prune, _JOB_LOG_KEPT)),
             Loop("key-rotation", _ROTATE_EVERY, rotation.reseal_pending),
             Loop("erasure", _ERASE_EVERY, people.finish_erasures),
             Loop("retention", _PRUNE_EVERY, retention.run),
+            Loop("usage", _COUNT_EVERY, usage.flush),
+            Loop("indexes", _FOLLOW_EVERY, memory.indexes.follow),
+            Loop("reembedding", _REEMBED_EVERY, memory.reembedding.plan),
         ]
     )
     return Application(
@@ -258,6 +327,8 @@ async def _build(settings: Settings, database: Database, access: DatabaseAccess,
         rotation=rotation,
         retention=retention,
         probe=probe,
+        usage=usage,
+        memory=memory,
     )
 
 
@@ -275,8 +346,10 @@ async def check_root_key(store: KeyStore, wrapping: KeyWrapping) -> None:
         await wrapping.unwrap(INSTALLATION, key)
 
 
-async def _sync(replicas: Replicas, server: GrpcServer, access: DatabaseAccess) -> None:
-    """Health follows the database: a replica that cannot reach it should get no calls."""
+async def _sync(replicas: Replicas, server: GrpcServer, access: DatabaseAccess, jobs: JobWorkers) -> None:
+    """Health follows the database: a replica that cannot reach it should get no calls. The workers of jobs
+    have a name of their own there: without them calls are served as before."""
+    await server.set_jobs_serving(serving=jobs.is_alive())
     try:
         await replicas.sync()
     except SageError:

@@ -1,0 +1,41 @@
+"""What a filter of memories may name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+from uuid import UUID
+
+from sage_server.domain.memories import MemoryFilter
+from sage_server.engine.memory_index.cache import IndexCache
+from sage_server.ports.agents import AgentDirectory
+
+Require: TypeAlias = Callable[[UUID, UUID], Awaitable[object]]
+"""Reads what belongs to a user by its id, or raises NOT_FOUND."""
+
+
+class MemoryScopes:
+    """Finds agents, and refuses conversations and documents that the user does not have."""
+
+    def __init__(
+        self, agents: AgentDirectory, conversation: Require, document: Require, indexes: IndexCache
+    ) -> None:
+        self._agents = agents
+        self._conversation = conversation
+        self._document = document
+        self._indexes = indexes
+
+    async def agent(self, user_id: UUID, agent: str) -> UUID | None:
+        """The agent that a caller names; None for the empty name, which names none."""
+        return await self._agents.resolve(user_id, agent) if agent else None
+
+    async def check(self, user_id: UUID, which: MemoryFilter) -> None:
+        """Raise NOT_FOUND for what is not the user's. What their index knows needs no look."""
+        entry = self._indexes.peek(user_id)
+        for require, wanted in (
+            (self._conversation, which.conversation_id),
+            (self._document, which.document_id),
+        ):
+            if wanted is None or (entry is not None and entry.index.knows(wanted)):
+                continue
+            await require(user_id, wanted)

@@ -1,0 +1,79 @@
+"""Changing the embedding model of memories that are there."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from sage_server.domain.errors import Reason, SageError
+from sage_server.domain.jobs import Job, JobKind
+from sage_server.engine.memory_writer import MemoryWriter
+from sage_server.ports.embedding import Embedders
+from sage_server.ports.jobs import JobQueue
+from sage_server.ports.memories import MemoryStore, Space
+from sage_server.ports.reembedding import NextVector, ReembeddingStore
+
+_BATCH = 256
+_USERS = 200
+
+
+class Reembedding:
+    """Embeds a user's memories with the current model beside the old vectors, and then switches.
+
+    Until the switch, search answers from the old ones and new memories get old vectors too.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: ReembeddingStore,
+        memories: MemoryStore,
+        writer: MemoryWriter,
+        embedders: Embedders,
+        queue: JobQueue,
+    ) -> None:
+        self._store = store
+        self._memories = memories
+        self._writer = writer
+        self._embedders = embedders
+        self._queue = queue
+
+    async def plan(self) -> None:
+        """Enqueue users whose search uses another model than the settings name."""
+        current = self._embedders.current
+        for user_id in await self._store.users_beside(current.model, current.dimensions, _USERS):
+            job = Job(JobKind.REEMBED_USER, user_id)
+            await self._queue.enqueue(job, dedupe=f"{job.kind.value}:{user_id}")
+
+    async def reembed(self, job: Job) -> None:
+        """Bring one user over. May be cut short and repeated: what is embedded stays."""
+        user_id = job.user_id
+        old = (await self._memories.head(user_id)).space
+        new = self._next(old)
+        if old is None or new is None:
+            return
+        while await self._embed_some(user_id, new):
+            pass
+        if not await self._store.switch(user_id, old, new):
+            raise SageError(Reason.ETAG_MISMATCH, "Memories changed while they were embedded again.")
+        await self._writer.refresh(user_id)
+        while await self._store.clear(user_id, old, _BATCH):
+            pass
+
+    def _next(self, old: Space | None) -> Space | None:
+        """Where the user should be; None if they are there."""
+        current = self._embedders.current
+        if old is None or (old.model, old.dimensions) == (current.model, current.dimensions):
+            return None
+        return Space(current.model, current.dimensions, 1 - old.slot)
+
+    async def _embed_some(self, user_id: UUID, space: Space) -> bool:
+        waiting = await self._store.unembedded(user_id, space, _BATCH)
+        if not waiting:
+            return False
+        vectors = await self._writer.embed(user_id, [one.text for one in waiting], space)
+        assert vectors is not None
+        pairs = zip(waiting, vectors, strict=True)
+        await self._store.fill(
+            user_id, space, [NextVector(one.id, one.version, vector) for one, vector in pairs]
+        )
+        return True
