@@ -52,6 +52,24 @@ generate-check: $(READY)
 bench: $(READY) ## ratios against raw limits (ARGS="--help" for options)
 	@$(BIN)/python -m bench $(ARGS)
 
+.PHONY: bench-recall
+bench-recall: $(READY) ## quality of retrieval on conversations with questions (DATA=file.json)
+	@$(BIN)/python -m bench.recall $(DATA)
+
+PEERS := build/peers-venv
+PEERS_READY := $(PEERS)/.ready
+
+$(PEERS_READY): pyproject.toml constraints.txt $(wildcard bench/peers/*.txt)
+	@echo "Setting up $(PEERS) (once, a few minutes)"
+	@$(PYTHON) -m venv $(PEERS)
+	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -c bench/peers/constraints.txt -r bench/peers/requirements.txt -e '.[server]'
+	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r bench/peers/requirements-mem0.txt
+	@touch $@
+
+.PHONY: bench-peers
+bench-peers: $(PEERS_READY) ## the same work through Sage and through its peers (ARGS="--help" for options)
+	@$(PEERS)/bin/python -m bench.peers $(ARGS)
+
 .PHONY: clean
 clean: ## remove what the targets above made (not your data)
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
