@@ -79,7 +79,7 @@ class Settings(BaseSettings):
     )
 
     max_request_bytes: int = Field(
-        default=16 * 1024 * 1024, ge=1024, description="Size of a request at most."
+        default=36 * 1024 * 1024, ge=1024, description="Size of a request at most."
     )
     max_concurrent: int = Field(default=1024, ge=0, description="Calls at once at most; 0 for no limit.")
     max_concurrent_per_user: int = Field(

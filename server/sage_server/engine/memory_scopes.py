@@ -32,10 +32,8 @@ class MemoryScopes:
     async def check(self, user_id: UUID, which: MemoryFilter) -> None:
         """Raise NOT_FOUND for what is not the user's. What their index knows needs no look."""
         entry = self._indexes.peek(user_id)
-        for require, wanted in (
-            (self._conversation, which.conversation_id),
-            (self._document, which.document_id),
-        ):
-            if wanted is None or (entry is not None and entry.index.knows(wanted)):
-                continue
-            await require(user_id, wanted)
+        conversation, document = which.conversation_id, which.document_id
+        if conversation is not None and not (entry and entry.index.has_conversation(conversation)):
+            await self._conversation(user_id, conversation)
+        if document is not None and not (entry and entry.index.has_document(document)):
+            await self._document(user_id, document)

@@ -64,29 +64,37 @@ class MemoryWriter:
         user_id: UUID,
         memories: Sequence[Memory],
         vectors: Sequence[Vector | None],
+        *,
         once: Once | None,
         now: datetime,
+        checked_for: Space | None = None,
     ) -> Written:
-        """Store memories; those that bring no vector are embedded. `vectors` were checked against `space`."""
+        """Store memories; those that bring no vector are embedded. `vectors` were checked for a space, and
+        are refused in another."""
 
         async def store(new: Sequence[NewMemory], space: Space) -> Written | None:
             return await self._store.insert(user_id, new, space, once, now)
 
-        return await self.write(user_id, memories, vectors, store)
+        return await self.write(user_id, memories, vectors, store, checked_for)
 
     async def write(
-        self, user_id: UUID, memories: Sequence[Memory], vectors: Sequence[Vector | None], store: Store
+        self,
+        user_id: UUID,
+        memories: Sequence[Memory],
+        vectors: Sequence[Vector | None],
+        store: Store,
+        checked_for: Space | None = None,
     ) -> Written:
         """Embed what has no vector, store, and index what was stored."""
         generation = self._indexes.generation
         while True:
             space = await self.space(user_id)
+            if checked_for is not None and space != checked_for:
+                raise embedding_model_mismatch(space.model)
             new = await self._embedded(user_id, memories, vectors, space)
             written = await store(new, space)
             if written is not None:
                 break
-            if any(vector is not None for vector in vectors):
-                raise embedding_model_mismatch((await self.refresh(user_id)).model)
             await self.refresh(user_id)
         if not written.repeated:
             stored = set(written.ids)
@@ -94,12 +102,12 @@ class MemoryWriter:
             if written.revision == _FIRST:
                 await self._indexes.began(user_id, batch, space, generation)
             else:
-                await self._indexes.wrote(user_id, batch)
+                await self._indexes.wrote(user_id, batch, space)
         return written
 
-    async def index(self, user_id: UUID, revision: int, new: Sequence[NewMemory]) -> None:
+    async def index(self, user_id: UUID, revision: int, new: Sequence[NewMemory], space: Space) -> None:
         """Put what was just stored into this process's index."""
-        await self._indexes.wrote(user_id, _batch(revision, new))
+        await self._indexes.wrote(user_id, _batch(revision, new), space)
 
     async def removed(self, user_id: UUID, gone: Removed) -> None:
         """Take what was just removed out of this process's index."""

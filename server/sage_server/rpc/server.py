@@ -15,7 +15,7 @@ from sage_server.rpc.call import Method
 from sage_server.rpc.interceptors.limits import Limits
 from sage_server.rpc.pipeline import Pipeline
 
-_BACKSTOP = 4
+_BACKSTOP = 32 * 1024 * 1024
 _LAST_WORDS = 1.0
 """Seconds for the last answers to be sent."""
 
@@ -53,7 +53,7 @@ class GrpcServer:
         self._server = grpc.aio.server(
             options=[
                 # Our own limit answers with a reason; gRPC's is the backstop far behind it.
-                ("grpc.max_receive_message_length", _BACKSTOP * options.max_request_bytes),
+                ("grpc.max_receive_message_length", options.max_request_bytes + _BACKSTOP),
                 ("grpc.max_send_message_length", -1),
                 ("grpc.so_reuseport", 0),
                 ("grpc.keepalive_permit_without_calls", 1),

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from sage_server.domain.chunks import Chunk, chunked, distinct
 from sage_server.domain.documents import Document, document_too_large
-from sage_server.domain.errors import SageError
+from sage_server.domain.errors import SageError, overloaded
 from sage_server.domain.idempotency import Once
 from sage_server.domain.jobs import Job
 from sage_server.domain.memories import MemoryTrust
@@ -37,6 +37,8 @@ from sage_server.ports.documents import DocumentReader
 from sage_server.ports.memories import MemoryStore, NewMemory, Removed, Space
 
 MAX_CHUNKS = 20_000
+_MOST_RUNNING = 32
+"""Documents that run or wait in this process. Each holds its text."""
 _EMBED_BATCH = 128
 
 
@@ -128,6 +130,8 @@ class Documents:
 
         What cannot be read is refused before anything is stored.
         """
+        if len(self._running) >= _MOST_RUNNING:
+            raise overloaded("Too many documents are being taken in.")
         accepted = await self._accepted(user_id, draft, once)
         if isinstance(accepted, Unchanged):
             document = accepted.document
@@ -254,7 +258,7 @@ class Documents:
             answer = await self._store.complete(user_id, taken, self._clock.now())
             if isinstance(answer, Completed):
                 tell(IngestProgress(IngestStage.STORING, len(chunks), len(chunks)))
-                await self._index(user_id, answer.revision, plan, written)
+                await self._index(user_id, answer.revision, plan, written, space)
                 return IngestDone(
                     document=answer.document,
                     revision=answer.revision,
@@ -278,6 +282,7 @@ class Documents:
         made: list[NewMemory] = []
         for start in range(0, len(waiting), _EMBED_BATCH):
             tell(IngestProgress(IngestStage.EMBEDDING, start, len(waiting)))
+            await self._memories.head(user_id)  # nothing of an erased user goes to a provider
             batch = waiting[start : start + _EMBED_BATCH]
             vectors = await self._writer.embed(user_id, [memory.text for memory in batch], space)
             if vectors is None:
@@ -290,12 +295,14 @@ class Documents:
         tell(IngestProgress(IngestStage.EMBEDDING, len(waiting), len(waiting)))
         return made
 
-    async def _index(self, user_id: UUID, revision: int, plan: Plan, written: Sequence[NewMemory]) -> None:
+    async def _index(
+        self, user_id: UUID, revision: int, plan: Plan, written: Sequence[NewMemory], space: Space
+    ) -> None:
         """In this process's index before it is said."""
         if plan.reused or plan.gone:
             await self._writer.refresh(user_id)
         else:
-            await self._writer.index(user_id, revision, written)
+            await self._writer.index(user_id, revision, written, space)
 
 
 def _chunks(text: str) -> Sequence[Chunk]:

@@ -20,7 +20,7 @@ from sage_server.domain.memories import (
     memory_read_only,
 )
 from sage_server.domain.paging import Page, TimeCursor
-from sage_server.engine.given_vectors import check_model, checked
+from sage_server.engine.given_vectors import check_model, checked, checked_one
 from sage_server.engine.memory_writer import MemoryWriter
 from sage_server.ports.clock import Clock
 from sage_server.ports.memories import MemoryStore, NewMemory, Removed, Space, Vector
@@ -53,9 +53,11 @@ class Memories:
         """Store one; answers with it and the revision."""
         now = self._clock.now()
         _check_time(draft, now)
-        vector = await self._vectors(user_id, [draft], batch=False)
+        vectors, checked_for = await self._vectors(user_id, [draft], batch=False)
         memory = _memory(draft, now)
-        written = await self._writer.insert(user_id, [memory], vector, once, now)
+        written = await self._writer.insert(
+            user_id, [memory], vectors, once=once, now=now, checked_for=checked_for
+        )
         space = await self._writer.space(user_id)
         stored = memory._replace(
             id=written.ids[0],
@@ -72,9 +74,11 @@ class Memories:
         now = self._clock.now()
         for index, draft in enumerate(drafts):
             _check_time(draft, now, index)
-        vectors = await self._vectors(user_id, drafts, batch=True)
+        vectors, checked_for = await self._vectors(user_id, drafts, batch=True)
         memories = [_memory(draft, now) for draft in drafts]
-        written = await self._writer.insert(user_id, memories, vectors, once, now)
+        written = await self._writer.insert(
+            user_id, memories, vectors, once=once, now=now, checked_for=checked_for
+        )
         return written.ids, written.revision
 
     async def get(self, user_id: UUID, memory_id: UUID) -> Memory:
@@ -109,7 +113,11 @@ class Memories:
                 changed = changed._replace(embedding_model=model)
             written = await self._store.update(user_id, changed, vector, space, embedded=embedded)
             if written is not None:
-                await self._reindex(user_id, written.revision, changed, vector, embedded=embedded)
+                if embedded:
+                    new = NewMemory(changed, vector)
+                    await self._writer.index(user_id, written.revision, [new], space)
+                else:
+                    await self._writer.refresh(user_id)
                 return changed, written.revision
             # Another version by now, which the etag decides about, or another model.
             await self._writer.refresh(user_id)
@@ -146,11 +154,11 @@ class Memories:
 
     async def _vectors(
         self, user_id: UUID, drafts: Sequence[ArchivalDraft], *, batch: bool
-    ) -> Sequence[Vector | None]:
-        """The vectors that the drafts bring, checked."""
+    ) -> tuple[Sequence[Vector | None], Space | None]:
+        """The vectors that the drafts bring, and the space that they were checked for, if they bring any."""
         given = [(at, draft.vector) for at, draft in enumerate(drafts) if draft.vector is not None]
         if not given:
-            return [None] * len(drafts)
+            return [None] * len(drafts), None
         space = await self._writer.space(user_id)
         for at, _ in given:
             try:
@@ -159,7 +167,7 @@ class Memories:
                 raise _about(error, at if batch else None) from None
         unit = checked([vector for _, vector in given], space, [at for at, _ in given] if batch else None)
         by_place = {at: vector for (at, _), vector in zip(given, unit, strict=True)}
-        return [by_place.get(at) for at in range(len(drafts))]
+        return [by_place.get(at) for at in range(len(drafts))], space
 
     async def _vector_of(
         self, user_id: UUID, change: MemoryChange, given: tuple[Vector | None, str], space: Space
@@ -170,17 +178,9 @@ class Memories:
             return None, ""
         if vector is not None:
             check_model(model, space)
-            return checked([vector], space)[0], space.model
+            return checked_one(vector, space), space.model
         made = await self._writer.embed(user_id, [change.text], space)
         return (None, "") if made is None else (made[0], space.model)
-
-    async def _reindex(
-        self, user_id: UUID, revision: int, memory: Memory, vector: Vector | None, *, embedded: bool
-    ) -> None:
-        if embedded:
-            await self._writer.index(user_id, revision, [NewMemory(memory, vector)])
-        else:
-            await self._writer.refresh(user_id)
 
 
 def _memory(draft: ArchivalDraft, now: datetime) -> Memory:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from sage_server.domain.memories import MemoryFilter, memory_token_invalid
-from sage_server.engine.given_vectors import checked
+from sage_server.engine.given_vectors import checked_one
 from sage_server.engine.memory_index.cache import Entry, IndexCache
 from sage_server.engine.memory_index.user_index import Found, IndexQuery
 from sage_server.engine.usage import UsageMeter
@@ -82,7 +82,7 @@ class MemorySearch:
     async def _query(self, user_id: UUID, entry: Entry, search: Search, index: int | None) -> IndexQuery:
         vector = search.vector
         if vector is not None:
-            vector = checked([vector], entry.space, None if index is None else [index])[0]
+            vector = checked_one(vector, entry.space, index)
         elif search.text.strip() and search.vector_weight:
             vector = await self._embedded(user_id, entry, search.text)
         return IndexQuery(
@@ -114,7 +114,7 @@ class MemorySearch:
         space = Space(current.model, current.dimensions)
         for index, search in enumerate(searches):
             if search.vector is not None:
-                checked([search.vector], space, [index] if batch else None)
+                checked_one(search.vector, space, index if batch else None)
         revision = (await self._store.head(user_id)).revision
         seconds = time.perf_counter() - started
         return [SearchAnswer(Found([], 0, revision), space.model, seconds) for _ in searches]

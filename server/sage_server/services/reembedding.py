@@ -49,14 +49,20 @@ class Reembedding:
         user_id = job.user_id
         old = (await self._memories.head(user_id)).space
         new = self._next(old)
-        if old is None or new is None:
+        if old is None:
+            return
+        if new is None:  # an earlier try was cut short after the switch
+            await self._clear(user_id, Space(old.model, old.dimensions, 1 - old.slot))
             return
         while await self._embed_some(user_id, new):
             pass
         if not await self._store.switch(user_id, old, new):
             raise SageError(Reason.ETAG_MISMATCH, "Memories changed while they were embedded again.")
         await self._writer.refresh(user_id)
-        while await self._store.clear(user_id, old, _BATCH):
+        await self._clear(user_id, old)
+
+    async def _clear(self, user_id: UUID, unused: Space) -> None:
+        while await self._store.clear(user_id, unused, _BATCH):
             pass
 
     def _next(self, old: Space | None) -> Space | None:

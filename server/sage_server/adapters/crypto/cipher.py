@@ -43,6 +43,7 @@ class AesUserCipher:
         self._gcm: dict[tuple[Purpose, int], AESGCM] = {}
         self._siv: dict[int, AESSIV] = {}
         self._places: dict[tuple[Cell, int], tuple[AESGCM, bytes]] = {}
+        self._openers: dict[tuple[Cell, bytes], tuple[AESGCM, bytes]] = {}
         self._digest_key = self._derive(Purpose.DIGEST, self._version, 32)
 
     @property
@@ -67,15 +68,19 @@ class AesUserCipher:
 
     def try_open(self, cell: Cell, row_id: UUID, ciphertext: bytes) -> bytes | None:
         """Decrypt a value that may be anything."""
-        version = self._version_of(ciphertext, _PREFIX + _TAG)
-        if version is None:
-            return None
-        aead, associated = self._places.get((cell, version)) or self._place(cell, version)
+        place = self._openers.get((cell, ciphertext[: _HEADER.size]))
+        if place is None:
+            version = self._version_of(ciphertext, _PREFIX + _TAG)
+            if version is None:
+                return None
+            place = self._places.get((cell, version)) or self._place(cell, version)
+            self._openers[cell, ciphertext[: _HEADER.size]] = place
+        aead, associated = place
         try:
             return aead.decrypt(
                 ciphertext[_HEADER.size : _PREFIX], ciphertext[_PREFIX:], associated + row_id.bytes
             )
-        except InvalidTag:
+        except (InvalidTag, ValueError):  # ValueError: too short even for a nonce
             return None
 
     def tag(self, cell: Cell, text: str) -> bytes:

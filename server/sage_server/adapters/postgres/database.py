@@ -105,7 +105,8 @@ class Database:
                 command_timeout=options.statement_timeout,
                 # No session state is ever set, so there is none to reset: saves a round trip a use.
                 reset=_keep,
-                server_settings={"application_name": "sage"},
+                # The arrays of a bulk write pass through memory of this size, or else through a file.
+                server_settings={"application_name": "sage", "work_mem": "32MB"},
             )
         except _CONNECTION_ERRORS as error:
             raise database_unavailable() from error

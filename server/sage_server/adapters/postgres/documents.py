@@ -48,7 +48,7 @@ from sage_server.adapters.postgres.document_statements import (
 from sage_server.adapters.postgres.jobs import enqueue_in
 from sage_server.adapters.postgres.memory_rows import opened_batch, sealed_memories
 from sage_server.adapters.postgres.memory_statements import space_values
-from sage_server.adapters.postgres.sealed_rows import cipher_for, write_sealed
+from sage_server.adapters.postgres.sealed_rows import cipher_for, newest_cipher, write_sealed
 from sage_server.domain.documents import Document, DocumentStatus
 from sage_server.domain.errors import Reason, not_found, user_erased
 from sage_server.domain.idempotency import Once
@@ -120,7 +120,7 @@ class PostgresDocumentStore:
         self, user_id: UUID, which: DocumentFilter, size: int, after: TimeCursor | None
     ) -> Page[Document, TimeCursor]:
         """A stretch of the index by time."""
-        before = await self._keys.cipher(user_id)
+        before = await newest_cipher(self._database, self._keys, user_id)
         values = _filter_values(before, which)
         if after is not None:
             values |= {"at": after.at, "last_id": after.id}

@@ -163,7 +163,8 @@ _DELETE = Statement(
     )
     .add_cte(
         removed(
-            (memories.c.conversation_id == bindparam("conversation_id"))
+            exists(select(_removed.c.token_count))
+            & (memories.c.conversation_id == bindparam("conversation_id"))
             & (memories.c.item_id == bindparam("item_id", type_=Uuid()))
         ).cte("forgotten")
     )

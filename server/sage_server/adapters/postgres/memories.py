@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 from uuid import UUID
@@ -52,11 +52,12 @@ from sage_server.adapters.postgres.memory_statements import (
     TAKES_SPACE,
     advanced,
     inserted,
+    never_again,
     removed,
     space_values,
 )
 from sage_server.adapters.postgres.schema import IS_LIVE, conversations, heads, memories, requests
-from sage_server.adapters.postgres.sealed_rows import cipher_for, write_sealed
+from sage_server.adapters.postgres.sealed_rows import cipher_for, newest_cipher, write_sealed
 from sage_server.domain.errors import not_found, user_erased
 from sage_server.domain.idempotency import Once
 from sage_server.domain.memories import Memory, MemoryFilter, MemoryState, TagMatch
@@ -76,6 +77,7 @@ _BATCH = 2_000
 _FEW = 64
 _SLOTS = (0, 1)
 _FIRST = UUID(int=0)
+_BEFORE_ALL = datetime(1, 1, 1, tzinfo=UTC)
 _m, _h, _c = memories.c, heads.c, conversations.c
 _MINE = _m.id == bindparam("memory_id", type_=Uuid())
 _TIME = DateTime(timezone=True)
@@ -143,14 +145,18 @@ _USED_MODEL = case((_SLOT == 0, MODEL_COLUMNS[0]), else_=MODEL_COLUMNS[1]).label
 _GET = Statement(select(*MEMORY_COLUMNS, _USED_MODEL).where(OWNED, _MINE, IS_LIVE))
 
 
-_KEPT_VECTORS = Statement(select(_m.key_version, *VECTOR_COLUMNS).where(OWNED, _MINE, IS_LIVE))
+_KEPT_VECTORS = Statement(
+    select(_m.key_version, *MODEL_COLUMNS, *VECTOR_COLUMNS).where(OWNED, _MINE, IS_LIVE)
+)
 
 
 def _update(slot: int, *, embedded: bool) -> Statement:
     """The revision and the row in one statement; neither if the row is of another version by now."""
     this = OWNED & _MINE & IS_LIVE & (_m.version == bindparam("expected_version", type_=BigInteger()))
-    if not embedded:  # a rotation does not change the version
+    if not embedded:  # neither a rotation nor another model changes the version
         this &= _m.key_version == bindparam("expected_key_version", type_=_m.key_version.type)
+        for column in MODEL_COLUMNS:
+            this &= column.is_not_distinct_from(bindparam(f"expected_{column.name}", type_=Text()))
     head = advanced(*IN_SPACE, select(_m.id).where(this).exists())
     values: dict[str, Any] = {
         name: bindparam(f"new_{name}", type_=_m[name].type)
@@ -183,7 +189,8 @@ def _update(slot: int, *, embedded: bool) -> Statement:
 _UPDATE = {
     (slot, embedded): _update(slot, embedded=embedded) for slot in _SLOTS for embedded in (False, True)
 }
-_REMOVE = Statement(removed(_m.id == func.any(bindparam("ids", type_=ARRAY(Uuid())))))
+_THESE = _m.id == func.any(bindparam("ids", type_=ARRAY(Uuid())))
+_REMOVE = Statement(removed(_THESE).add_cte(never_again(_THESE)))
 _REMOVE_VERSION = Statement(
     removed(_MINE & (_m.version == bindparam("expected_version", type_=BigInteger())))
 )
@@ -192,7 +199,8 @@ _REMOVE_VERSION = Statement(
 def _batches(slot: int) -> tuple[Statement, Statement]:
     vector = (MODEL_COLUMNS[slot].label("model"), VECTOR_COLUMNS[slot].label("vector_enc"))
     rows = select(*MEMORY_COLUMNS, *vector).where(OWNED)
-    everything = rows.where(IS_LIVE, _m.id > bindparam("after", type_=Uuid())).order_by(_m.id)
+    last = tuple_(bindparam("at", type_=_TIME), bindparam("after", type_=Uuid()))
+    everything = rows.where(IS_LIVE, tuple_(_m.created_at, _m.id) > last).order_by(_m.created_at, _m.id)
     after = tuple_(bindparam("revision", type_=BigInteger()), bindparam("after", type_=Uuid()))
     since = rows.where(tuple_(_m.revision, _m.id) > after).order_by(_m.revision, _m.id)
     return Statement(everything.limit(_BATCH)), Statement(since.limit(_BATCH))
@@ -259,7 +267,7 @@ def _remove_matching(names: frozenset[str], match: TagMatch, versions: int) -> S
     which = true() if not tests else tests[0]
     for test in tests[1:]:
         which &= test
-    return Statement(removed(which))
+    return Statement(removed(which).add_cte(never_again(which)))
 
 
 class PostgresMemoryStore:
@@ -350,7 +358,7 @@ class PostgresMemoryStore:
         self, user_id: UUID, which: MemoryFilter, size: int, after: TimeCursor | None
     ) -> Page[Memory, TimeCursor]:
         """A stretch of the index by time, or of the one by tags."""
-        before = await self._keys.cipher(user_id)
+        before = await self._filtering(user_id, which)
         values = _values(before, which)
         statement = _list(*_shape(values, which), following=after is not None)
         if after is not None:
@@ -377,6 +385,7 @@ class PostgresMemoryStore:
                     return None
                 cipher = await cipher_for(self._keys, user_id, [kept], cipher)
                 extra["expected_key_version"] = kept["key_version"]
+                extra |= {f"expected_{column.name}": kept[column.name] for column in MODEL_COLUMNS}
                 extra |= resealed_vectors(cipher, changed.id, kept)
             sealed = sealed_content(cipher, changed)
             return await self._database.fetchrow(
@@ -406,13 +415,17 @@ class PostgresMemoryStore:
 
     async def remove_matching(self, user_id: UUID, which: MemoryFilter, now: datetime) -> Removed:
         """One statement."""
-        values = _values(await self._keys.cipher(user_id), which)
+        values = _values(await self._filtering(user_id, which), which)
         return await self._removed(user_id, _remove_matching(*_shape(values, which)), now=now, **values)
 
     async def load(self, user_id: UUID, space: Space) -> AsyncIterator[MemoryBatch]:
-        """By primary key; the next batch is on its way while one is opened."""
+        """By the index that has this order."""
         async for batch in self._opened(
-            user_id, space, _LOAD[space.slot], lambda row: {"after": row["id"]}, {"after": _FIRST}
+            user_id,
+            space,
+            _LOAD[space.slot],
+            lambda row: {"at": row["created_at"], "after": row["id"]},
+            {"at": _BEFORE_ALL, "after": _FIRST},
         ):
             yield batch
 
@@ -429,6 +442,11 @@ class PostgresMemoryStore:
         ):
             yield batch
 
+    async def _filtering(self, user_id: UUID, which: MemoryFilter) -> UserCipher:
+        if which.tags:
+            return await newest_cipher(self._database, self._keys, user_id)
+        return await self._keys.cipher(user_id)
+
     async def _removed(self, user_id: UUID, statement: Statement, **values: Any) -> Removed:
         rows = await self._database.fetch(statement, user_id=user_id, **values)
         return Removed(max((row["revision"] for row in rows), default=0), [row["id"] for row in rows])
@@ -442,20 +460,13 @@ class PostgresMemoryStore:
         start: dict[str, Any],
     ) -> AsyncIterator[MemoryBatch]:
         cipher = await self._keys.cipher(user_id)
-        following: asyncio.Task[list[Record]] | None = None
-        try:
-            rows = await self._database.fetch(statement, user_id=user_id, **start)
-            while rows:
-                more = len(rows) == _BATCH
-                if more:
-                    fetch = self._database.fetch(statement, user_id=user_id, **position(rows[-1]))
-                    following = asyncio.create_task(fetch)
-                cipher = await cipher_for(self._keys, user_id, rows, cipher)
-                yield await _opened_rows(cipher, rows, space.slot)
-                rows = await following if more and following is not None else []
-        finally:
-            if following is not None:
-                following.cancel()
+        values = start
+        while rows := await self._database.fetch(statement, user_id=user_id, **values):
+            cipher = await cipher_for(self._keys, user_id, rows, cipher)
+            yield await _opened_rows(cipher, rows, space.slot)
+            if len(rows) < _BATCH:
+                return
+            values = position(rows[-1])
 
 
 async def _opened_rows(cipher: UserCipher, rows: Sequence[Record], slot: int) -> MemoryBatch:

@@ -27,6 +27,7 @@ from sqlalchemy.types import TypeEngine
 from sage_server.adapters.postgres.database import Record
 from sage_server.adapters.postgres.schema import cell, memories
 from sage_server.adapters.postgres.sealed_rows import labels_literal, open_text, seal_json, seal_text
+from sage_server.domain.errors import data_loss
 from sage_server.domain.memories import NOWHERE, Memory, MemorySource, MemoryState, MemoryTrust, Provenance
 from sage_server.ports.keys import UserCipher
 from sage_server.ports.memories import MemoryBatch, NewMemory, Vector
@@ -177,7 +178,10 @@ def opened_batch(cipher: UserCipher, rows: Sequence[Record], slot: int) -> Memor
         sealed = row["vector_enc"]
         if sealed is None:
             return False
-        room[:] = np.frombuffer(cipher.open(place, row["id"], sealed), "<f4")
+        opened = cipher.open(place, row["id"], sealed)
+        if len(opened) != room.nbytes:
+            raise data_loss(place.table, place.column)
+        room[:] = np.frombuffer(opened, "<f4")
         return True
 
     return MemoryBatch(

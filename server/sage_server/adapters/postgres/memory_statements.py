@@ -117,6 +117,18 @@ def removed_at(
     )
 
 
+def never_again(which: ColumnElement[bool]) -> CTE:
+    """Messages that were taken away with their conversation do not come back with it either. No index holds
+    them, so it takes no revision."""
+    withdrawn = _m.state == int(MemoryState.WITHDRAWN)
+    return (
+        update(memories)
+        .where(OWNED, withdrawn, which)
+        .values(state=int(MemoryState.DELETED))
+        .cte("never_again")
+    )
+
+
 def trace(revision: ColumnElement[int], state: MemoryState) -> dict[str, Any]:
     """What is left of a memory that is taken away."""
     return {name: null() for name in _GONE} | {

@@ -103,7 +103,8 @@ _SWITCH = Statement(
 
 
 def _clear(slot: int) -> Statement:
-    held = select(_m.id).where(OWNED, MODEL_COLUMNS[slot].is_not(None)).limit(bindparam("limit"))
+    unused = select(_h.user_id).where(_h.user_id == bindparam("user_id"), _h.vector_slot != slot).exists()
+    held = select(_m.id).where(OWNED, MODEL_COLUMNS[slot].is_not(None), unused).limit(bindparam("limit"))
     nothing = {MODEL_COLUMNS[slot].name: null(), VECTOR_COLUMNS[slot].name: null()}
     return Statement(update(memories).where(OWNED, _m.id.in_(held)).values(nothing))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from sqlalchemy import Table, bindparam, delete, func, select, tuple_, update
+from sqlalchemy import ARRAY, Table, Uuid, bindparam, delete, func, select, tuple_, update
 from sqlalchemy.sql import ColumnElement
 
 from sage_server.adapters.postgres.database import Database, Statement, Transaction
@@ -40,16 +40,19 @@ def _batch(table: Table, keys: tuple[str, ...], due: ColumnElement[bool]) -> Sta
     return Statement(delete(table).where(which))
 
 
-def _threads(due: ColumnElement[bool]) -> Statement:
-    """Delete some threads that are due, and their items with them.
+def _due(due: ColumnElement[bool]) -> Statement:
+    """Lock some threads that are due: whoever undeletes, appends or indexes at this moment either comes
+    first, and is seen by the statement that deletes, or finds the thread gone."""
+    return Statement(select(_c.user_id, _c.id).where(due).limit(_THREADS).with_for_update(skip_locked=True))
 
-    Their rows are locked first: whoever undeletes or appends at this moment either comes first, and the
-    thread is no longer due, or finds it gone.
-    """
-    locked = select(_c.user_id, _c.id).where(due).limit(_THREADS).with_for_update(skip_locked=True)
+
+def _delete_threads() -> Statement:
+    """Delete threads that are locked, their items with them, and what search knew of them."""
+    arrays = (bindparam("user_ids", type_=ARRAY(Uuid())), bindparam("ids", type_=ARRAY(Uuid())))
+    locked = func.unnest(*arrays).table_valued("user_id", "id", name="locked").render_derived()
     gone = (
         delete(conversations)
-        .where(tuple_(_c.user_id, _c.id).in_(locked))
+        .where(tuple_(_c.user_id, _c.id).in_(select(locked.c.user_id, locked.c.id)))
         .returning(_c.user_id, _c.id)
         .cte("gone")
     )
@@ -91,8 +94,9 @@ def _traces() -> Statement:
     return Statement(select(gone.c.revision).add_cte(pruned.cte("pruned")))
 
 
-_DELETED = _threads(IS_THREAD & (_c.deleted_at < bindparam("before")))
-_INACTIVE = _threads(IS_THREAD & (_c.active_at < bindparam("before")))
+_DELETED = _due(IS_THREAD & (_c.deleted_at < bindparam("before")))
+_INACTIVE = _due(IS_THREAD & (_c.active_at < bindparam("before")))
+_DELETE_THREADS = _delete_threads()
 _TRACES = _traces()
 _REQUESTS = _batch(requests, ("user_id", "id"), requests.c.expires_at < bindparam("now"))
 _SIGNALS = _batch(signals, ("seq",), signals.c.created_at < bindparam("signals_before"))
@@ -112,12 +116,25 @@ class PostgresRetentionStore:
             locked = await transaction.fetchrow(_LOCKED, lock=_LOCK)
             if locked is None or not locked[0]:
                 return 0
-            pruned = await transaction.execute(_DELETED, before=policy.deleted_before, now=now)
+            pruned = await _pruned(transaction, _DELETED, policy.deleted_before, now)
             if policy.inactive_before is not None:
-                pruned += await transaction.execute(_INACTIVE, before=policy.inactive_before, now=now)
+                pruned += await _pruned(transaction, _INACTIVE, policy.inactive_before, now)
             pruned += await transaction.execute(_TRACES, traces_before=now - _TRACES_KEPT, limit=limit)
             pruned += await transaction.execute(_REQUESTS, now=now, limit=limit)
             pruned += await transaction.execute(_SIGNALS, signals_before=now - _SIGNALS_KEPT, limit=limit)
             return pruned + await transaction.execute(_REPLICAS, limit=limit)
 
         return await self._database.transact(prune_all)
+
+
+async def _pruned(transaction: Transaction, due: Statement, before: datetime, now: datetime) -> int:
+    """Delete some threads that are due."""
+    locked = await transaction.fetch(due, before=before)
+    if not locked:
+        return 0
+    return await transaction.execute(
+        _DELETE_THREADS,
+        user_ids=[row["user_id"] for row in locked],
+        ids=[row["id"] for row in locked],
+        now=now,
+    )

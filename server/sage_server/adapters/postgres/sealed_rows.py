@@ -9,14 +9,18 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 import asyncpg
-from sqlalchemy import ARRAY, LargeBinary, Text, cast
+from sqlalchemy import ARRAY, LargeBinary, Text, bindparam, cast, func, select
 from sqlalchemy.sql import ColumnElement
 
-from sage_server.adapters.postgres.database import Record
+from sage_server.adapters.postgres.database import Database, Record, Statement
+from sage_server.adapters.postgres.schema import user_keys
 from sage_server.ports.keys import Cell, KeyRing, UserCipher
 
 T = TypeVar("T")
 _log = logging.getLogger("sage.keys")
+_NEWEST_KEY = Statement(
+    select(func.max(user_keys.c.key_version)).where(user_keys.c.user_id == bindparam("user_id"))
+)
 
 
 async def write_sealed(keys: KeyRing, user_id: UUID, write: Callable[[UserCipher], Awaitable[T]]) -> T:
@@ -51,6 +55,12 @@ async def cipher_for(
     if before is not None and newest <= before.key_version:
         return before
     return await keys.cipher(user_id, at_least=newest)
+
+
+async def newest_cipher(database: Database, keys: KeyRing, user_id: UUID) -> UserCipher:
+    """A cipher with the user's newest key: a look-up by labels must know the labels of every stored row."""
+    row = await database.fetchrow(_NEWEST_KEY, user_id=user_id)
+    return await keys.cipher(user_id, at_least=0 if row is None else row[0] or 0)
 
 
 def seal_text(cipher: UserCipher, cell: Cell, row_id: UUID, text: str) -> bytes:

@@ -60,6 +60,8 @@ class Attributes:
         self._threads: dict[int, list[_Place]] = {}
         self._unordered: set[int] = set()
         self._sessions = 0
+        self.messages = 0
+        """Rows that are messages and there."""
 
     @property
     def bytes(self) -> int:
@@ -76,9 +78,12 @@ class Attributes:
         """Sessions are numbered from 0 to this."""
         return self._sessions
 
-    def knows(self, owner: UUID) -> bool:
-        """Whether any row, gone ones too, is of this agent, conversation or document."""
-        return owner in self._ids
+    def holds(self, name: str, owner: UUID) -> bool:
+        """Whether a row that is there is of this agent, conversation or document."""
+        number = self._ids.get(owner)
+        if number is None:
+            return False
+        return bool((self.column("live") & (self.column(name) == number)).any())
 
     def add(self, memories: Sequence[Memory], embedded: Sequence[bool]) -> None:
         """Add rows."""
@@ -108,6 +113,8 @@ class Attributes:
         if author != _NONE:
             self._author_rows[author] -= 1
         thread = int(self._columns["conversation"][row])
+        if memory.source is MemorySource.MESSAGE:
+            self.messages -= 1
         if memory.source is MemorySource.MESSAGE and thread in self._threads:
             places = self._threads[thread]
             del places[bisect_left(places, _place_of(row, memory))]
@@ -180,6 +187,7 @@ class Attributes:
 
     def _place(self, row: int, memory: Memory) -> None:
         """Put a message into the order of its conversation."""
+        self.messages += 1
         origin = memory.provenance.origin
         if origin:
             author = self._authors.setdefault(origin, len(self._authors))

@@ -17,7 +17,7 @@ from sage_server.domain.errors import SageError
 from sage_server.engine.memory_index.gate import Gate
 from sage_server.engine.memory_index.user_index import Found, IndexQuery, UserIndex
 from sage_server.engine.memory_index.words import Words
-from sage_server.ports.memories import MemoryBatch, MemoryHead, MemoryStore, Space, Vector
+from sage_server.ports.memories import MemoryBatch, MemoryStore, Space, Vector
 
 _INLINE_WORK = 4_000_000
 """Numbers that a search may read on the event loop: about a millisecond. Beyond it, a thread pays."""
@@ -118,11 +118,10 @@ class IndexCache:
         if entry is None:
             return await self._load(user_id)
         async with entry.gate.writing():
-            head = await self._store.head(user_id)
-            if head.space != entry.space or head.pruned > entry.index.revision:
-                self._drop(user_id)
-                return await self._load(user_id)
-            await self._bring(user_id, entry, head)
+            useful = await self._bring(user_id, entry)
+        if not useful:
+            self._drop(user_id)
+            return await self._load(user_id)
         self._account(user_id, entry)
         return entry
 
@@ -130,7 +129,7 @@ class IndexCache:
         """Bring the user's index up to date, if it is loaded or being loaded."""
         await self._settled(user_id)
         if user_id in self._entries:
-            await self.catch_up(user_id)
+            await self._caught_up(user_id)
 
     async def began(self, user_id: UUID, batch: MemoryBatch, space: Space, generation: int) -> None:
         """The first memories that a user has: their index, without reading them back.
@@ -139,7 +138,7 @@ class IndexCache:
         out that was written since.
         """
         if generation != self.generation or user_id in self._entries or user_id in self._loading:
-            await self.wrote(user_id, batch)
+            await self.wrote(user_id, batch, space)
             return
         entry = Entry(UserIndex(self._words, space.model, space.dimensions), space)
         self._entries[user_id] = entry
@@ -148,8 +147,8 @@ class IndexCache:
             entry.index.revision = batch.revision
         self._account(user_id, entry)
 
-    async def wrote(self, user_id: UUID, batch: MemoryBatch) -> None:
-        """A write of this process, in its own index before it is acknowledged."""
+    async def wrote(self, user_id: UUID, batch: MemoryBatch, space: Space | None = None) -> None:
+        """A write of this process, in its own index before it is acknowledged. `space` is of its vectors."""
         revision = batch.revision
         await self._settled(user_id)
         entry = self._entries.get(user_id)
@@ -157,11 +156,11 @@ class IndexCache:
             self._passed += 1
             return
         async with entry.gate.writing():
-            if entry.index.revision + 1 == revision:
+            if entry.index.revision + 1 == revision and space in (None, entry.space):
                 await self._apply(entry, batch)
                 entry.index.revision = revision
         if entry.index.revision < revision:
-            await self.catch_up(user_id)
+            await self._caught_up(user_id)
         self._account(user_id, entry)
 
     async def follow(self) -> None:
@@ -174,28 +173,35 @@ class IndexCache:
             entry = self._entries.get(user_id)
             if entry is None or entry.index.revision >= revision:
                 continue
-            try:
-                await self.catch_up(user_id)
-            except SageError as error:
-                self._drop(user_id)
-                _log.warning("an index was dropped: %s", error, extra={"user": user_id})
+            await self._caught_up(user_id)
 
     def forget(self, user_id: UUID) -> None:
         """Drop the user's index, and one that is being loaded."""
         self._generation += 1
         self._loading.pop(user_id, None)
+        self._words.forget()
         self._drop(user_id)
 
     def forget_all(self) -> None:
         """Drop every index."""
         self._generation += 1
         self._loading.clear()
+        self._words.forget()
         self._entries.clear()
         self._sizes.clear()
 
     def close(self) -> None:
         """Give the threads back."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _caught_up(self, user_id: UUID) -> None:
+        """Bring an index up to date for a write that is stored, which must not fail for it: an index that
+        cannot be brought up to date is dropped, and whoever needs it loads it."""
+        try:
+            await self.catch_up(user_id)
+        except SageError as error:
+            self._drop(user_id)
+            _log.warning("an index was dropped: %s", error, extra={"user": user_id})
 
     async def _settled(self, user_id: UUID) -> None:
         """Wait for a load: it may have read before the write that its caller has in hand."""
@@ -226,9 +232,11 @@ class IndexCache:
         index = UserIndex(self._words, head.space.model, head.space.dimensions)
         entry = Entry(index, head.space)
         async for batch in self._store.load(user_id, head.space):
-            await asyncio.to_thread(index.add, batch.memories, batch.fill)
+            await asyncio.to_thread(index.add, batch.memories, batch.fill, settled=False)
+        await asyncio.to_thread(index.settle)
         index.revision = head.revision
-        await self._bring(user_id, entry, await self._store.head(user_id))
+        if not await self._bring(user_id, entry):
+            return await self._read(user_id)
         self._loads += 1
         # What was read before somebody said "forget" must not come back into the cache.
         if generation == self._generation:
@@ -236,15 +244,23 @@ class IndexCache:
             self._account(user_id, entry)
         return entry
 
-    async def _bring(self, user_id: UUID, entry: Entry, head: MemoryHead) -> None:
-        """Apply what was written since the index was last brought up to date."""
-        if head.revision <= entry.index.revision:
-            return
-        newest = head.revision
-        async for batch in self._store.changes(user_id, entry.space, entry.index.revision):
-            await self._apply(entry, batch)
-            newest = max(newest, batch.revision)
-        entry.index.revision = newest  # of the index that is there now: `_apply` may have made it anew
+    async def _bring(self, user_id: UUID, entry: Entry) -> bool:
+        """Apply what was written since; False if the index is of no use any more.
+
+        It is up to date when a look after the changes finds nothing new. The revision comes from such a look
+        and not from the changes: a change of the model has no row among them.
+        """
+        since = entry.index.revision
+        while True:
+            head = await self._store.head(user_id)
+            if head.space != entry.space or head.pruned > since:
+                return False
+            if head.revision <= entry.index.revision:
+                return True
+            since = entry.index.revision
+            async for batch in self._store.changes(user_id, entry.space, since):
+                await self._apply(entry, batch)
+            entry.index.revision = head.revision
 
     async def _apply(self, entry: Entry, batch: MemoryBatch) -> None:
         """In short pieces: searches on the event loop may come in between, and find the index whole."""

@@ -17,7 +17,6 @@ from uuid import UUID
 import numpy as np
 import numpy.typing as npt
 
-from sage_server.domain.errors import SageError
 from sage_server.domain.memories import Memory, MemoryFilter, MemorySource
 from sage_server.engine.memory_index.attributes import Attributes
 from sage_server.engine.memory_index.dates import NamedDate, named_dates
@@ -100,6 +99,7 @@ class UserIndex:
         self._vectors = Vectors(dimensions)
         self._keywords = Keywords(words)
         self._attributes = Attributes()
+        self._unsettled: list[str] = []
         self._text_bytes = 0
         self._rows: Rows = np.arange(0)
 
@@ -122,21 +122,31 @@ class UserIndex:
         """How many numbers a search reads."""
         return len(self._vectors) * self.dimensions
 
-    def knows(self, owner: UUID) -> bool:
-        """Whether there is or was a memory of this agent, conversation or document."""
-        return self._attributes.knows(owner)
+    def has_conversation(self, conversation_id: UUID) -> bool:
+        """Whether there is a memory of the conversation."""
+        return self._attributes.holds("conversation", conversation_id)
+
+    def has_document(self, document_id: UUID) -> bool:
+        """Whether there is a memory of the document."""
+        return self._attributes.holds("document", document_id)
 
     def weight(self, word: str) -> float:
         """How much a word of a question says about this user's memories."""
         return self._keywords.weight(word)
 
-    def add(self, memories: Sequence[Memory], fill: Fill) -> None:
-        """Add memories. One that is there already is replaced. If `fill` fails, nothing has changed."""
+    def add(self, memories: Sequence[Memory], fill: Fill, *, settled: bool = True) -> None:
+        """Add memories. One that is there already is replaced. If `fill` fails, nothing has changed.
+
+        With `settled` false the words wait for `settle`, and the index must not be used before: a load adds
+        all words at once, in a fraction of the time.
+        """
         first = len(self._memories)
         embedded = self._filled(len(memories), fill)
         for memory in memories:
             self.remove(memory.id)
-        self._keywords.add([memory.text for memory in memories])
+        self._unsettled += [memory.text for memory in memories]
+        if settled:
+            self._add_words()
         self._attributes.add(memories, embedded)
         self._memories.extend(memories)
         self._row_of.update((memory.id, row) for row, memory in enumerate(memories, first))
@@ -164,6 +174,7 @@ class UserIndex:
 
     def settle(self) -> None:
         """Do now what the next search would do first, so that searches only read."""
+        self._add_words()
         self._attributes.order()
 
     def compacted(self) -> UserIndex:
@@ -200,12 +211,14 @@ class UserIndex:
         score = hybrid if surroundings is None else surroundings.added_to(hybrid)
         best = self._best(query, rows, score)
         matched = self._matched(spelled, rows[best])
+        vector_scores, text_scores = cosine[best].tolist(), bm25[best].tolist()
         results = []
-        for at, terms in zip(best, matched, strict=True):
+        for at, terms, vector_score, text_score in zip(
+            best, matched, vector_scores, text_scores, strict=True
+        ):
             memory = self._memories[rows[at]]
             assert memory is not None
             has_vector = embedded is None or bool(embedded[at])
-            vector_score, text_score = float(cosine[at]), float(bm25[at])
             results.append(
                 Scored(
                     memory=memory,
@@ -221,6 +234,11 @@ class UserIndex:
             )
         return Found(results, len(rows), self.revision)
 
+    def _add_words(self) -> None:
+        if self._unsettled:
+            self._keywords.add(self._unsettled)
+            self._unsettled = []
+
     def _filled(self, count: int, fill: Fill) -> list[bool]:
         """Add vectors; answers with which rows have one."""
         first = len(self._vectors)
@@ -228,7 +246,7 @@ class UserIndex:
         try:
             for block in self._vectors.extend(count):
                 embedded += [fill(len(embedded) + n, out) for n, out in enumerate(block)]
-        except SageError:
+        except BaseException:  # whatever it was, the rows must stay in step
             self._vectors.cut(first)
             raise
         return embedded
@@ -257,16 +275,18 @@ class UserIndex:
 
     def _best(self, query: IndexQuery, rows: Rows, score: Scores) -> list[int]:
         """Which candidates to show, in order. Without vectors, only those that have anything to show for."""
-        shown = np.flatnonzero(score > 0) if query.vector is None else np.arange(len(score))
-        if query.min_score is not None:
-            shown = shown[score[shown] >= query.min_score]
         time = self._attributes.column("time")
         # Both cuts keep all that are as good as the last one in, for the order among equals to decide.
-        shown = _highest(shown, score[shown], query.top_k)
-        if len(shown) > query.top_k:
-            last_in = score[shown].min()
-            above, equal = shown[score[shown] > last_in], shown[score[shown] == last_in]
-            shown = np.concatenate((above, _highest(equal, time[rows[equal]], query.top_k - len(above))))
+        best = _highest(score, query.top_k)
+        if len(best) > query.top_k:
+            last_in = score[best].min()
+            above, equal = best[score[best] > last_in], best[score[best] == last_in]
+            newest = _highest(time[rows[equal]], query.top_k - len(above))
+            best = np.concatenate((above, equal[newest]))
+        if query.vector is None:
+            best = best[score[best] > 0]
+        if query.min_score is not None:
+            best = best[score[best] >= query.min_score]
 
         def place(at: int) -> tuple[float, int, int]:
             row = int(rows[at])
@@ -274,7 +294,7 @@ class UserIndex:
             assert memory is not None
             return -float(score[at]), -int(time[row]), -memory.id.int
 
-        return sorted(shown.tolist(), key=place)[: query.top_k]
+        return sorted(best.tolist(), key=place)[: query.top_k]
 
     def _matched(self, spelled: Mapping[str, str], rows: Rows) -> list[list[str]]:
         """For each of the rows, the query's words that it holds, as the query spells them."""
@@ -282,6 +302,8 @@ class UserIndex:
         return [[spelling for spelling, holds in holding if holds[n]] for n in range(len(rows))]
 
     def _surroundings(self, query: IndexQuery, rows: Rows, hybrid: Scores) -> _Surroundings | None:
+        if not self._attributes.messages:
+            return None
         messages = self._attributes.column("source")[rows] == MemorySource.MESSAGE
         if not messages.any():
             return None
@@ -385,18 +407,20 @@ class _Range(NamedTuple):
         return (score - self.low) / (self.high - self.low)
 
 
-def _highest(which: Rows, values: npt.NDArray[np.float64] | npt.NDArray[np.int64], count: int) -> Rows:
-    """Those with the highest values, and all that equal the last of them."""
-    if len(which) <= count:
-        return which
-    if len(values) > _MANY:
-        # The last one in among some is a lower bound for all, and a cheap one.
-        some = values[:: len(values) // (_MANY // 4)]
-        above = np.flatnonzero(values >= np.partition(some, -count)[-count])
-        which, values = which[above], values[above]
-    last_in = np.partition(values, -count)[-count]
-    kept: Rows = which[values >= last_in]
-    return kept
+def _highest(values: npt.NDArray[np.float64] | npt.NDArray[np.int64], count: int) -> Rows:
+    """Where the highest values are, and all that equal the last of them."""
+    if len(values) <= count:
+        return np.arange(len(values))
+    if len(values) <= _MANY:
+        return _cut(values, count)
+    # The last one in among some is a lower bound for all, and a cheap one.
+    some = values[:: len(values) // (_MANY // 4)]
+    above = np.flatnonzero(values >= np.partition(some, -count)[-count])
+    return above[_highest(values[above], count)] if len(above) < len(values) else _cut(values, count)
+
+
+def _cut(values: npt.NDArray[np.float64] | npt.NDArray[np.int64], count: int) -> Rows:
+    return np.flatnonzero(values >= np.partition(values, -count)[-count])
 
 
 def _dated(

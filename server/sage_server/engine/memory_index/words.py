@@ -10,6 +10,7 @@ import Stemmer
 _APOSTROPHE = "\u2019"
 _WORD = re.compile(rf"[^\W_]+(?:['{_APOSTROPHE}][^\W_]+)*")
 _CAPACITY = 200_000
+_LONGEST = 40  # what is longer is no word, and not kept
 # Articles, pronouns, auxiliaries and prepositions, and what questions begin with: they are in every message
 # and say nothing of what is asked.
 _STOP_WORDS = """
@@ -38,6 +39,10 @@ class Words:
 
     def __init__(self) -> None:
         self._terms = _Terms()
+
+    def forget(self) -> None:
+        """Drop the words that were learnt: they are from what people wrote."""
+        self._terms.clear()
 
     def terms(self, text: str) -> list[str]:
         """The terms of a text, in order, with repeats."""
@@ -80,12 +85,13 @@ class _Terms(dict[str, str]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._stemmer = Stemmer.Stemmer("english")
+        self._stemmer = Stemmer.Stemmer("english", 0)  # without a cache of its own
 
     def __missing__(self, word: str) -> str:
         if len(self) >= _CAPACITY:
             self.clear()
         plain = word.lower().replace(_APOSTROPHE, "'").removesuffix("'s")
         term: str = "" if plain in _STOP else self._stemmer.stemWord(plain)
-        self[word] = term
+        if len(word) <= _LONGEST:
+            self[word] = term
         return term
