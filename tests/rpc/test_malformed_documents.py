@@ -75,7 +75,7 @@ DOCUMENTS: dict[str, tuple[bytes, str, Refused]] = {
     "more than a request may have": (
         b"word " * 10 * MIB,
         "",
-        (sage_client.ResourceExhausted, "REQUEST_TOO_LARGE", {"limit_bytes": str(16 * MIB)}),
+        (sage_client.ResourceExhausted, "REQUEST_TOO_LARGE", {"limit_bytes": str(36 * MIB)}),
     ),
 }
 

@@ -22,6 +22,8 @@ from sage_client.models.memory import (
 )
 from sage_client.unset import Unset
 
+_NOWHERE = Provenance()
+
 
 def memory_from(message: memory_pb2.Memory) -> Memory:
     """A memory. Searches read many: the fields go by position."""
@@ -32,7 +34,7 @@ def memory_from(message: memory_pb2.Memory) -> Memory:
         tuple(message.tags),
         dict(message.metadata),
         message.agent_id,
-        _provenance_from(message.provenance),
+        _provenance_from(message.provenance) if message.HasField("provenance") else _NOWHERE,
         trust_from(message.trust),
         message.embedding_model,
         time_from(message.create_time),

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from google.protobuf.timestamp_pb2 import Timestamp
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def time_from(message: Timestamp) -> datetime:
     """A time in UTC. Read it only where the contract always sets it."""
-    return message.ToDatetime(tzinfo=UTC)
+    return _EPOCH + timedelta(seconds=message.seconds, microseconds=message.nanos // 1000)
 
 
 def time_to(value: datetime | None) -> Timestamp | None:

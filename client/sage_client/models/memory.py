@@ -75,18 +75,18 @@ class Provenance:
     memory is the whole text. `turn_id` is the turn in which an agent stored it.
     """
 
-    conversation_id: str
-    thread_agent_id: str
-    item_id: str
-    item_seq: int
-    author: str
-    document_id: str
-    document_title: str
-    chunk_index: int
-    char_start: int
-    char_end: int
-    summary_id: str
-    turn_id: str
+    conversation_id: str = ""
+    thread_agent_id: str = ""
+    item_id: str = ""
+    item_seq: int = 0
+    author: str = ""
+    document_id: str = ""
+    document_title: str = ""
+    chunk_index: int = 0
+    char_start: int = 0
+    char_end: int = 0
+    summary_id: str = ""
+    turn_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
