@@ -389,6 +389,23 @@ async def test_deleting_a_document_deletes_its_chunks(server: RunningServer, cli
     assert not (await client.memory.documents.add(story(20))).skipped
 
 
+@pytest.mark.parametrize("loaded", [True, False])
+async def test_a_deleted_document_in_a_filter_is_not_found(
+    server: RunningServer, client: AsyncSageClient, loaded: bool
+) -> None:
+    """Whether or not this replica has an index that knew it."""
+    kept = await client.memory.documents.add(b"Whales sing.")
+    gone = await client.memory.documents.add(OAK.encode())
+    assert await texts_found(client, "oak", document_id=gone.document.id) == [OAK]
+    await client.memory.documents.delete(gone.document.id)
+    if not loaded:
+        server.application.memory.indexes.forget_all()
+    with pytest.raises(sage_client.NotFound) as refused:
+        await client.memory.search("oak", document_id=gone.document.id)
+    assert refused.value.metadata == {"resource": "document"}
+    assert await texts_found(client, "oak", document_id=kept.document.id) == ["Whales sing."]
+
+
 async def test_documents_are_listed_the_newest_first_by_pages_and_filters(client: AsyncSageClient) -> None:
     documents = client.memory.documents
     made = [

@@ -208,6 +208,25 @@ async def test_undeletion_brings_back_all_but_what_was_deleted_for_good(client: 
     assert await found(client, "word") == ["five word"]
 
 
+@pytest.mark.parametrize("way", ["all", "filter", "ids"])
+async def test_what_is_deleted_while_its_conversation_is_deleted_does_not_come_back(
+    client: AsyncSageClient, way: str
+) -> None:
+    thread = await said(client, "first word", "second word")
+    ids = [memory.id for memory in await listed(client)]
+    await client.conversations.delete(thread.id)
+    if way == "all":
+        await client.memory.delete_all()
+    elif way == "filter":
+        await client.memory.delete_where(MemoryFilter(conversation_id=thread.id))
+    else:
+        await client.memory.delete_many(ids)
+    await client.conversations.undelete(thread.id)
+    await client.conversations.append(thread.id, [NewItem.user("third word")])
+    await indexed(client)
+    assert await texts(client) == await found(client, "word") == ["third word"]
+
+
 async def test_a_deleted_conversation_in_a_filter_is_no_fault_and_finds_nothing(
     shared: RunningServer, client: AsyncSageClient
 ) -> None:

@@ -73,6 +73,7 @@ from sage_server.services.transfer import Transfer
 from sage_server.services.usage import Usage
 from sage_server.services.users import Users
 from sage_server.settings import Settings, SettingsError
+from sage_server.workers.index_metrics import IndexMetrics
 from sage_server.workers.job_metrics import JobMetrics
 from sage_server.workers.jobs import JobWorkers
 from sage_server.workers.loops import Loop, Workers
@@ -281,6 +282,7 @@ async def _build(
         ],
     }
     job_metrics = JobMetrics(registry, queue)
+    IndexMetrics(registry, memory.indexes)
     jobs = JobWorkers(
         runner=PostgresJobRunner(partial(connect_for_jobs, access.dsn), RunnerOptions(limits=_JOB_LIMITS)),
         handlers=memory.handlers,
