@@ -22,15 +22,18 @@ from sage_server.domain.memories import (
     Provenance,
     TagMatch,
 )
-from sage_server.engine.memory_index.user_index import Evidence, Scored
+from sage_server.engine.memory_index.user_index import (
+    TEXT_WEIGHT,
+    TOP_K,
+    VECTOR_WEIGHT,
+    Evidence,
+    IndexQuery,
+    Scored,
+)
 from sage_server.ports.memories import Vector
 from sage_server.rpc.mapping import from_timestamp, set_time
 from sage_server.services.memories import ArchivalDraft
 from sage_server.services.memory_search import Search, SearchAnswer
-
-DEFAULT_TOP_K = 10
-DEFAULT_VECTOR_WEIGHT = 0.7
-DEFAULT_TEXT_WEIGHT = 0.3
 
 
 def to_memory(memory: Memory) -> memory_pb2.Memory:
@@ -103,18 +106,17 @@ def from_search(
     request: memory_service_pb2.SearchMemoriesRequest, agent_id: UUID | None, at_least: int
 ) -> Search:
     """A search, with the contract's defaults."""
-    return Search(
+    query = IndexQuery(
         text=request.query,
         vector=from_vector(request.query_embedding),
         which=from_memory_filter(request, agent_id),
-        top_k=request.top_k or DEFAULT_TOP_K,
-        vector_weight=request.vector_weight if request.HasField("vector_weight") else DEFAULT_VECTOR_WEIGHT,
-        text_weight=request.text_weight if request.HasField("text_weight") else DEFAULT_TEXT_WEIGHT,
+        top_k=request.top_k or TOP_K,
+        vector_weight=request.vector_weight if request.HasField("vector_weight") else VECTOR_WEIGHT,
+        text_weight=request.text_weight if request.HasField("text_weight") else TEXT_WEIGHT,
         min_score=request.min_score if request.HasField("min_score") else None,
         context_evidence=request.context_evidence if request.HasField("context_evidence") else True,
-        at_least=at_least,
-        fully_consistent=request.consistency.fully_consistent,
     )
+    return Search(query, at_least, fully_consistent=request.consistency.fully_consistent)
 
 
 def from_tags(tags: Any, field: str) -> tuple[str, ...]:

@@ -156,7 +156,7 @@ class MemoryServicer:
         token = request.consistency.at_least_as_fresh
         at_least = await self._tokens.read(caller.user_id, token) if token else 0
         search = from_search(request, await self._scopes.agent(caller.user_id, request.agent), at_least)
-        await self._scopes.check(caller.user_id, search.which)
+        await self._scopes.check(caller.user_id, search.query.which)
         return search
 
     async def _filter(self, caller: Caller, request: pb.MemoryFilter) -> MemoryFilter:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from uuid import UUID
 
-from sage_server.domain.memories import MemoryFilter, memory_token_invalid
+from sage_server.domain.memories import memory_token_invalid
 from sage_server.engine.given_vectors import checked_one
 from sage_server.engine.memory_index.cache import Entry, IndexCache
 from sage_server.engine.memory_index.user_index import Found, IndexQuery
@@ -20,14 +20,8 @@ from sage_server.ports.memories import MemoryStore, Space, Vector
 class Search:
     """A search as a caller gives it."""
 
-    text: str = ""
-    vector: Vector | None = None
-    which: MemoryFilter = field(default_factory=MemoryFilter)
-    top_k: int = 10
-    vector_weight: float = 0.7
-    text_weight: float = 0.3
-    min_score: float | None = None
-    context_evidence: bool = True
+    query: IndexQuery
+    """With the caller's own vector, as it came, or none."""
     at_least: int = 0
     """See at least this revision."""
     fully_consistent: bool = False
@@ -80,21 +74,12 @@ class MemorySearch:
         return needed
 
     async def _query(self, user_id: UUID, entry: Entry, search: Search, index: int | None) -> IndexQuery:
-        vector = search.vector
-        if vector is not None:
-            vector = checked_one(vector, entry.space, index)
-        elif search.text.strip() and search.vector_weight:
-            vector = await self._embedded(user_id, entry, search.text)
-        return IndexQuery(
-            text=search.text,
-            vector=vector,
-            which=search.which,
-            top_k=search.top_k,
-            vector_weight=search.vector_weight,
-            text_weight=search.text_weight,
-            min_score=search.min_score,
-            context_evidence=search.context_evidence,
-        )
+        query = search.query
+        if query.vector is not None:
+            return replace(query, vector=checked_one(query.vector, entry.space, index))
+        if query.text.strip() and query.vector_weight:
+            return replace(query, vector=await self._embedded(user_id, entry, query.text))
+        return query
 
     async def _embedded(self, user_id: UUID, entry: Entry, text: str) -> Vector | None:
         """The question's vector; None if this server does not have the model, or the model not the words."""
@@ -113,8 +98,8 @@ class MemorySearch:
         current = self._embedders.current
         space = Space(current.model, current.dimensions)
         for index, search in enumerate(searches):
-            if search.vector is not None:
-                checked_one(search.vector, space, index if batch else None)
+            if search.query.vector is not None:
+                checked_one(search.query.vector, space, index if batch else None)
         revision = (await self._store.head(user_id)).revision
         seconds = time.perf_counter() - started
         return [SearchAnswer(Found([], 0, revision), space.model, seconds) for _ in searches]

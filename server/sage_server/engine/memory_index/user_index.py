@@ -27,6 +27,9 @@ from sage_server.ports.memories import Fill
 
 Scores: TypeAlias = npt.NDArray[np.float64]
 
+TOP_K = 10
+VECTOR_WEIGHT = 0.7
+TEXT_WEIGHT = 0.3
 NEIGHBOURS = 0.2
 AUTHOR = 0.4
 DATE = 0.3
@@ -43,11 +46,11 @@ class IndexQuery:
 
     text: str = ""
     vector: Floats | None = None
-    """Of unit length, and of the index's model."""
+    """Of the index's model; for `UserIndex.search` of unit length."""
     which: MemoryFilter = field(default_factory=MemoryFilter)
-    top_k: int = 10
-    vector_weight: float = 0.7
-    text_weight: float = 0.3
+    top_k: int = TOP_K
+    vector_weight: float = VECTOR_WEIGHT
+    text_weight: float = TEXT_WEIGHT
     min_score: float | None = None
     context_evidence: bool = True
 
