@@ -21,7 +21,7 @@ from sage_client import AsyncSageClient
 from sage_client.models import memory as wire
 from sage_client.models.items import NewItem
 from sage_server.domain.memories import Memory, MemoryFilter, MemorySource, Provenance, TagMatch
-from sage_server.engine.memory_index.user_index import IndexQuery
+from sage_server.engine.memory_index.query import IndexQuery
 from support.reference_search import Held, check, of_client, passes, reference_search
 from support.server import RunningServer, running_server
 

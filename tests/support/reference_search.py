@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from sage_client.models.search import SearchResult
 from sage_server.domain.memories import Memory, MemoryFilter, MemorySource, TagMatch
-from sage_server.engine.memory_index.user_index import IndexQuery, Scored
+from sage_server.engine.memory_index.query import IndexQuery, Scored
 from sage_server.engine.memory_index.words import Words
 
 _K1, _B = 1.2, 0.3

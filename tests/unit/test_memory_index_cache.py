@@ -16,7 +16,8 @@ from sage_server.domain.memories import Memory, MemorySource, Provenance
 from sage_server.engine.memory_index import cache as caches
 from sage_server.engine.memory_index import user_index
 from sage_server.engine.memory_index.cache import Entry, IndexCache
-from sage_server.engine.memory_index.user_index import Found, IndexQuery, UserIndex
+from sage_server.engine.memory_index.query import Found, IndexQuery
+from sage_server.engine.memory_index.user_index import UserIndex
 from sage_server.engine.memory_index.words import Words
 from sage_server.ports.memories import MemoryBatch, MemoryStore, Space, Vector
 

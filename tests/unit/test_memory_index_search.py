@@ -16,7 +16,8 @@ import pytest
 from sage_server.domain.errors import Reason, SageError
 from sage_server.domain.memories import Memory, MemoryFilter, MemorySource, Provenance, TagMatch
 from sage_server.engine.memory_index import vectors
-from sage_server.engine.memory_index.user_index import IndexQuery, UserIndex
+from sage_server.engine.memory_index.query import IndexQuery
+from sage_server.engine.memory_index.user_index import UserIndex
 from sage_server.engine.memory_index.words import Words
 from support.reference_search import Held, check, of_index, reference_search
 

@@ -22,7 +22,7 @@ from sage_server.domain.memories import (
     Provenance,
     TagMatch,
 )
-from sage_server.engine.memory_index.user_index import (
+from sage_server.engine.memory_index.query import (
     TEXT_WEIGHT,
     TOP_K,
     VECTOR_WEIGHT,

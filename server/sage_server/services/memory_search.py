@@ -10,7 +10,7 @@ from uuid import UUID
 from sage_server.domain.memories import memory_token_invalid
 from sage_server.engine.given_vectors import checked_one
 from sage_server.engine.memory_index.cache import Entry, IndexCache
-from sage_server.engine.memory_index.user_index import Found, IndexQuery
+from sage_server.engine.memory_index.query import Found, IndexQuery
 from sage_server.engine.usage import UsageMeter
 from sage_server.ports.embedding import Embedders
 from sage_server.ports.memories import MemoryStore, Space, Vector

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
 from typing import Any
 from uuid import UUID
 
@@ -15,29 +14,30 @@ from sqlalchemy import (
     BigInteger,
     DateTime,
     LargeBinary,
-    SmallInteger,
     Text,
     Uuid,
     bindparam,
-    case,
     func,
     insert,
     null,
-    or_,
     select,
-    true,
     tuple_,
     update,
 )
-from sqlalchemy.sql import ColumnElement
 
 from sage_server.adapters.postgres import replays
 from sage_server.adapters.postgres.database import Database, Record, Statement, Transaction
+from sage_server.adapters.postgres.memory_filters import (
+    USED_MODEL,
+    filter_shape,
+    filter_values,
+    listed,
+    removed_matching,
+)
 from sage_server.adapters.postgres.memory_rows import (
     GIVEN,
     MEMORY_COLUMNS,
     MODEL_COLUMNS,
-    TAGS,
     VECTOR_COLUMNS,
     opened_batch,
     opened_memory,
@@ -60,7 +60,7 @@ from sage_server.adapters.postgres.schema import IS_LIVE, conversations, heads, 
 from sage_server.adapters.postgres.sealed_rows import cipher_for, newest_cipher, write_sealed
 from sage_server.domain.errors import not_found, user_erased
 from sage_server.domain.idempotency import Once
-from sage_server.domain.memories import Memory, MemoryFilter, MemoryState, TagMatch
+from sage_server.domain.memories import Memory, MemoryFilter, MemoryState
 from sage_server.domain.paging import Page, TimeCursor
 from sage_server.ports.keys import KeyRing, UserCipher
 from sage_server.ports.memories import (
@@ -140,9 +140,7 @@ _INDEXABLE = Statement(
     )
     .with_for_update(read=True)
 )
-_SLOT = select(_h.vector_slot).where(_h.user_id == bindparam("user_id")).scalar_subquery()
-_USED_MODEL = case((_SLOT == 0, MODEL_COLUMNS[0]), else_=MODEL_COLUMNS[1]).label("model")
-_GET = Statement(select(*MEMORY_COLUMNS, _USED_MODEL).where(OWNED, _MINE, IS_LIVE))
+_GET = Statement(select(*MEMORY_COLUMNS, USED_MODEL).where(OWNED, _MINE, IS_LIVE))
 
 
 _KEPT_VECTORS = Statement(
@@ -207,67 +205,6 @@ def _batches(slot: int) -> tuple[Statement, Statement]:
 
 
 _LOAD, _CHANGES = zip(*(_batches(slot) for slot in _SLOTS), strict=True)
-
-
-@cache
-def _conditions(names: frozenset[str], match: TagMatch, versions: int) -> tuple[ColumnElement[bool], ...]:
-    """The SQL of a filter; `names` are the conditions that it has."""
-    tests: dict[str, ColumnElement[bool]] = {
-        "sources": _m.source == func.any(bindparam("sources", type_=ARRAY(SmallInteger()))),
-        "agent_id": _m.agent_id == bindparam("agent_id", type_=Uuid()),
-        "conversation_id": _m.conversation_id == bindparam("conversation_id", type_=Uuid()),
-        "document_id": _m.document_id == bindparam("document_id", type_=Uuid()),
-        "start": _m.created_at >= bindparam("start", type_=_TIME),
-        "end": _m.created_at < bindparam("end", type_=_TIME),
-    }
-    found = [test for name, test in tests.items() if name in names]
-    if "tags" in names:
-        # Rows hold labels of their own key version, so each version is asked for by itself.
-        forms = [bindparam(f"tags_{n}", type_=ARRAY(LargeBinary())) for n in range(versions)]
-        compare = _m.tags.bool_op("@>" if match is TagMatch.ALL else "&&")
-        found.append(or_(*(compare(labels) for labels in forms)))
-    return tuple(found)
-
-
-def _values(cipher: UserCipher, which: MemoryFilter) -> dict[str, Any]:
-    """The parameters of `_conditions`."""
-    given: dict[str, Any] = {
-        "sources": [int(source) for source in which.sources] or None,
-        "agent_id": which.agent_id,
-        "conversation_id": which.conversation_id,
-        "document_id": which.document_id,
-        "start": which.start,
-        "end": which.end,
-    }
-    values = {name: value for name, value in given.items() if value is not None}
-    if which.tags:
-        forms = [cipher.tag_forms(TAGS, tag) for tag in which.tags]
-        values |= {f"tags_{n}": list(labels) for n, labels in enumerate(zip(*forms, strict=True))}
-    return values
-
-
-def _shape(values: Mapping[str, Any], which: MemoryFilter) -> tuple[frozenset[str], TagMatch, int]:
-    tags = sum(name.startswith("tags_") for name in values)
-    names = frozenset(name for name in values if not name.startswith("tags_"))
-    return (names | {"tags"} if tags else names), which.match, tags
-
-
-@cache
-def _list(names: frozenset[str], match: TagMatch, versions: int, *, following: bool) -> Statement:
-    page = select(*MEMORY_COLUMNS, _USED_MODEL).where(OWNED, IS_LIVE, *_conditions(names, match, versions))
-    if following:
-        last = tuple_(bindparam("at", type_=_TIME), bindparam("last_id", type_=Uuid()))
-        page = page.where(tuple_(_m.created_at, _m.id) < last)
-    return Statement(page.order_by(_m.created_at.desc(), _m.id.desc()).limit(bindparam("limit")))
-
-
-@cache
-def _remove_matching(names: frozenset[str], match: TagMatch, versions: int) -> Statement:
-    tests = _conditions(names, match, versions)
-    which = true() if not tests else tests[0]
-    for test in tests[1:]:
-        which &= test
-    return Statement(removed(which).add_cte(never_again(which)))
 
 
 class PostgresMemoryStore:
@@ -359,8 +296,8 @@ class PostgresMemoryStore:
     ) -> Page[Memory, TimeCursor]:
         """A stretch of the index by time, or of the one by tags."""
         before = await self._filtering(user_id, which)
-        values = _values(before, which)
-        statement = _list(*_shape(values, which), following=after is not None)
+        values = filter_values(before, which)
+        statement = listed(*filter_shape(values, which), following=after is not None)
         if after is not None:
             values |= {"at": after.at, "last_id": after.id}
         rows = await self._database.fetch(statement, user_id=user_id, limit=size + 1, **values)
@@ -415,8 +352,8 @@ class PostgresMemoryStore:
 
     async def remove_matching(self, user_id: UUID, which: MemoryFilter, now: datetime) -> Removed:
         """One statement."""
-        values = _values(await self._filtering(user_id, which), which)
-        return await self._removed(user_id, _remove_matching(*_shape(values, which)), now=now, **values)
+        values = filter_values(await self._filtering(user_id, which), which)
+        return await self._removed(user_id, removed_matching(*filter_shape(values, which)), now=now, **values)
 
     async def load(self, user_id: UUID, space: Space) -> AsyncIterator[MemoryBatch]:
         """By the index that has this order."""

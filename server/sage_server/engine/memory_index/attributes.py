@@ -69,6 +69,9 @@ class Attributes:
         tags = sum(64 + 4 * len(rows) for rows in self._tags.values())
         return len(self._columns["live"]) * _ROW_BYTES + tags + 120 * len(self._ids)
 
+    def __len__(self) -> int:
+        return self._count
+
     def column(self, name: str) -> npt.NDArray[Any]:
         """An attribute of every row."""
         return self._columns[name][: self._count]

@@ -15,7 +15,8 @@ from uuid import UUID
 
 from sage_server.domain.errors import SageError
 from sage_server.engine.memory_index.gate import Gate
-from sage_server.engine.memory_index.user_index import Found, IndexQuery, UserIndex
+from sage_server.engine.memory_index.query import Found, IndexQuery
+from sage_server.engine.memory_index.user_index import UserIndex
 from sage_server.engine.memory_index.words import Words
 from sage_server.ports.memories import MemoryBatch, MemoryStore, Space, Vector
 
