@@ -373,10 +373,7 @@ async def test_a_dead_job_whose_work_is_queued_again_is_not_queued_twice(
     assert (stats.queued, stats.dead) == (1, 0)
 
 
-async def test_a_job_whose_notification_was_lost_runs_by_polling(
-    dsn: str, queue: PostgresJobQueue, sql: asyncpg.Connection
-) -> None:
-    await sql.execute("DROP TRIGGER tg_pgqueuer_changed ON pgqueuer")
+async def test_a_job_is_found_by_polling(dsn: str, queue: PostgresJobQueue) -> None:
     handler = Recorder()
     async with working(dsn, {INDEX: handler}) as running:
         await eventually(lambda: asyncio.sleep(0, running.workers.is_alive()))
@@ -384,16 +381,6 @@ async def test_a_job_whose_notification_was_lost_runs_by_polling(
         await queue.enqueue(job)
         await eventually(lambda: is_empty(queue))
     assert handler.finished == [job]
-
-
-async def test_a_notification_wakes_the_worker_before_its_poll(dsn: str, queue: PostgresJobQueue) -> None:
-    handler = Recorder()
-    options = RunnerOptions(poll=timedelta(hours=1))
-    async with working(dsn, {INDEX: handler}, options) as running:
-        await eventually(lambda: asyncio.sleep(0, running.workers.is_alive()))
-        await asyncio.sleep(0.3)  # so that it waits for the notification and not for its first look
-        await queue.enqueue(a_job())
-        await eventually(lambda: is_empty(queue))
 
 
 async def test_two_workers_never_run_one_job_at_the_same_time(dsn: str, queue: PostgresJobQueue) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from sage_server.ports.clock import Clock
 from sage_server.ports.memories import MemoryStore, NewMemory, Space, Written
 from sage_server.ports.stores import ItemStore
 
+_AT_ONCE = 1  # callers come first: this work shares their process
 _BATCH = 200
 _MOST = 1_000  # memories in one transaction: long messages are many
 
@@ -35,11 +37,16 @@ class Recall:
         self._writer = writer
         self._clock = clock
         self._enabled = enabled
+        self._turn = asyncio.Semaphore(_AT_ONCE)
 
     async def index(self, job: Job) -> None:
         """Index the messages between two positions of a conversation. May be done twice."""
         if not self._enabled:
             return
+        async with self._turn:
+            await self._index(job)
+
+    async def _index(self, job: Job) -> None:
         wanted = ItemFilter(kinds=MESSAGES)
         after: int | None = job.first - 1
         while after is not None and after < job.last:

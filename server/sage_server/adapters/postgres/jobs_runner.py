@@ -1,4 +1,4 @@
-"""Takes jobs out of the queue with pgqueuer: NOTIFY and polling, heartbeats, limits."""
+"""Takes jobs out of the queue with pgqueuer: polling, heartbeats, limits."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class RunnerOptions:
     """How much at once, and how patient.
 
     `limits` are for a kind, on all replicas together; a kind without one has none. `running` is for this
-    process. A job whose worker is silent for `heartbeat` is taken by another. `poll` is what a lost NOTIFY
-    costs. Running jobs get `grace` when the server stops.
+    process. A job whose worker is silent for `heartbeat` is taken by another. `poll` is how long a job may lie
+    unseen. Running jobs get `grace` when the server stops.
     """
 
     limits: Mapping[JobKind, int] = field(default_factory=_no_limits)
     running: int = 16
-    poll: timedelta = timedelta(seconds=1)
+    poll: timedelta = timedelta(seconds=0.5)
     heartbeat: timedelta = timedelta(seconds=30)
     grace: timedelta = timedelta(seconds=10)
 

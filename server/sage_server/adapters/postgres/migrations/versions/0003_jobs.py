@@ -186,3 +186,5 @@ EXECUTE FUNCTION fn_pgqueuer_changed()
 def upgrade() -> None:
     for statement in STATEMENTS:
         op.execute(statement)
+    # It would notify inside every append's transaction, and Postgres lets only one such commit at a time.
+    op.execute("ALTER TABLE pgqueuer DISABLE TRIGGER tg_pgqueuer_changed")
