@@ -48,8 +48,8 @@ class RunnerOptions:
     """How much at once, and how patient.
 
     `limits` are for a kind, on all replicas together; a kind without one has none. `running` is for this
-    process. A job whose worker is silent for `heartbeat` is taken by another. `poll` is how long a job may lie
-    unseen. Running jobs get `grace` when the server stops.
+    process. A job whose worker is silent for `heartbeat` is taken by another. `poll` is how long a job may
+    lie unseen. Running jobs get `grace` when the server stops.
     """
 
     limits: Mapping[JobKind, int] = field(default_factory=_no_limits)
