@@ -33,10 +33,13 @@ class AsyncSageClient:
     - `channel`: the gRPC channel below.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, options: ClientOptions) -> None:
+    def __init__(
+        self, channel: grpc.aio.Channel, options: ClientOptions, stubs: AsyncStubs | None = None
+    ) -> None:
         self.channel = channel
         self.options = options
-        self.stubs = AsyncStubs(channel)
+        # Making them takes longer than a call: clients on one channel share them.
+        self.stubs = stubs or AsyncStubs(channel)
         self.transport = AsyncTransport(options)
         self.conversations = AsyncConversations(self.transport, self.stubs.conversations)
         self.memory = AsyncMemories(self.transport, self.stubs.memory)
@@ -66,7 +69,7 @@ class AsyncSageClient:
             options = replace(options, stream_timeout=stream_timeout)
         if not isinstance(retry, Unset):
             options = replace(options, retry=retry)
-        return AsyncSageClient(self.channel, options)
+        return AsyncSageClient(self.channel, options, self.stubs)
 
     async def close(self) -> None:
         """Close the channel. Running calls are cancelled."""

@@ -16,7 +16,7 @@ class AsyncStubs:
     """Raw methods that take and return protobuf messages.
 
     Called directly they send no credentials. Send them through the client's transport:
-    `await client.transport.unary(client.stubs.memory.GetBlock, request, repeat=Repeat.SAFE)`.
+    `await client.transport.unary(client.stubs.agents.GetAgent, request, repeat=Repeat.SAFE)`.
     """
 
     def __init__(self, channel: grpc.aio.Channel) -> None:

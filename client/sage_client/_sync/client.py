@@ -34,10 +34,11 @@ class SageClient:
     - `channel`: the gRPC channel below.
     """
 
-    def __init__(self, channel: grpc.Channel, options: ClientOptions) -> None:
+    def __init__(self, channel: grpc.Channel, options: ClientOptions, stubs: Stubs | None = None) -> None:
         self.channel = channel
         self.options = options
-        self.stubs = Stubs(channel)
+        # Making them takes longer than a call: clients on one channel share them.
+        self.stubs = stubs or Stubs(channel)
         self.transport = Transport(options)
         self.conversations = Conversations(self.transport, self.stubs.conversations)
         self.memory = Memories(self.transport, self.stubs.memory)
@@ -67,7 +68,7 @@ class SageClient:
             options = replace(options, stream_timeout=stream_timeout)
         if not isinstance(retry, Unset):
             options = replace(options, retry=retry)
-        return SageClient(self.channel, options)
+        return SageClient(self.channel, options, self.stubs)
 
     def close(self) -> None:
         """Close the channel. Running calls are cancelled."""

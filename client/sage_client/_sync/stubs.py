@@ -17,7 +17,7 @@ class Stubs:
     """Raw methods that take and return protobuf messages.
 
     Called directly they send no credentials. Send them through the client's transport:
-    `client.transport.unary(client.stubs.memory.GetBlock, request, repeat=Repeat.SAFE)`.
+    `client.transport.unary(client.stubs.agents.GetAgent, request, repeat=Repeat.SAFE)`.
     """
 
     def __init__(self, channel: grpc.Channel) -> None:

@@ -121,6 +121,8 @@ def from_search(
 
 def from_tags(tags: Any, field: str) -> tuple[str, ...]:
     """Tags in the form in which they are compared. One that is nothing but space is refused."""
+    if not tags:
+        return ()
     found = tuple(dict.fromkeys(normalise_label(tag) for tag in tags))
     if "" in found:
         raise invalid(field, "must not be empty")

@@ -31,11 +31,16 @@ class Validation(Interceptor):
             violations = [FieldViolation(_path(v), v.proto.message) for v in found]
             raise SageError(
                 Reason.INVALID_REQUEST,
-                "; ".join(f"{v.field}: {v.description}" for v in violations[:5]),
+                "; ".join(_said(v) for v in violations[:5]),
                 metadata={"fields": ",".join(dict.fromkeys(v.field for v in violations[:20]))},
                 violations=violations,
             )
         call.request = request
+
+
+def _said(violation: FieldViolation) -> str:
+    """A rule about the whole request names no field."""
+    return f"{violation.field}: {violation.description}" if violation.field else violation.description
 
 
 def _path(violation: Violation) -> str:
