@@ -89,7 +89,7 @@ async def run(environment: Environment) -> list[Result]:
     results = []
     for kind in _KINDS:
         work, words, chosen = MemoryWork(_DIMENSIONS), Words(), random.Random(1)
-        growing = {size: _Growing(work, kind, UserIndex(words, "bench", _DIMENSIONS)) for size in _SIZES}
+        growing = {size: _Growing(work, kind, UserIndex(words, _DIMENSIONS)) for size in _SIZES}
         for size, one in growing.items():
             one.grow(size)
         for number in range(environment.options.rounds + 1):

@@ -90,13 +90,13 @@ def _measure(count: int, dimensions: int, how: str) -> dict[str, int]:
     work, words = MemoryWork(dimensions), Words()
     # One before it, so that what is made once for a process does not count. It stays: the memory of one
     # that is gone would be used again, and not be seen.
-    first = UserIndex(words, "bench", dimensions)
+    first = UserIndex(words, dimensions)
     _build(first, work, _BATCH)
     gc.collect()
     if how == "traced":
         tracemalloc.start()
     before = _resident()
-    index = UserIndex(words, "bench", dimensions)
+    index = UserIndex(words, dimensions)
     _build(index, work, count)
     gc.collect()
     taken = tracemalloc.get_traced_memory()[0] if how == "traced" else _resident() - before

@@ -224,7 +224,7 @@ async def test_vectors_checked_for_one_space_are_refused_in_another(
 
 @pytest.mark.parametrize("fault", [ValueError(), data_loss("memories", "vector_0_enc"), KeyboardInterrupt()])
 def test_a_vector_that_cannot_be_filled_leaves_the_index_in_step(fault: BaseException) -> None:
-    index = UserIndex(Words(), OLD.model, 4)
+    index = UserIndex(Words(), 4)
 
     def fill(at: int, room: Vector) -> bool:
         room[:] = np.eye(4, dtype=np.float32)[at]

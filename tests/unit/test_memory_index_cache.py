@@ -64,7 +64,7 @@ def brake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Brake]:
 def indexes() -> Iterator[IndexCache]:
     """A cache that holds an index of messages, and never needs a store."""
     held = IndexCache(cast("MemoryStore", None), 1 << 30)
-    index = UserIndex(Words(), "test/4", 4)
+    index = UserIndex(Words(), 4)
     index.add([message(seq) for seq in (3, 1, 2)], fill)
     held._entries[USER] = Entry(index, Space("test/4", 4))
     yield held

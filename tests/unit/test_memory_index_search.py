@@ -55,7 +55,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.numbers = np.random.default_rng(seed)
-        self.index = UserIndex(Words(), "test/12", DIMENSIONS)
+        self.index = UserIndex(Words(), DIMENSIONS)
         self.held: dict[UUID, Held] = {}
         self.places: set[tuple[UUID, int, int]] = set()
 
@@ -304,7 +304,7 @@ def test_a_memory_without_a_vector_is_found_by_its_words_alone() -> None:
 
 
 def test_among_equals_the_newer_is_first_and_then_the_higher_id() -> None:
-    index = UserIndex(Words(), "test/12", DIMENSIONS)
+    index = UserIndex(Words(), DIMENSIONS)
     vector = World(1).vector()
     at = [START, START + timedelta(days=1), START + timedelta(days=2)]
     rows = [(5, at[0]), (9, at[1]), (2, at[2]), (7, at[1]), (1, at[0]), (8, at[1])]
@@ -317,7 +317,7 @@ def test_among_equals_the_newer_is_first_and_then_the_higher_id() -> None:
 
 
 def test_only_the_weights_make_the_documented_sum() -> None:
-    index = UserIndex(Words(), "test/12", DIMENSIONS)
+    index = UserIndex(Words(), DIMENSIONS)
     axes = np.eye(DIMENSIONS)
     put(
         index,
@@ -341,7 +341,7 @@ def test_only_the_weights_make_the_documented_sum() -> None:
 
 
 def test_evidence_says_which_author_and_date_were_understood() -> None:
-    index = UserIndex(Words(), "test/12", DIMENSIONS)
+    index = UserIndex(Words(), DIMENSIONS)
     place = Provenance(conversation_id=CONVERSATIONS[0], item_seq=1, origin="Anna Berg")
     may = datetime(2023, 5, 17, tzinfo=UTC)
     message = said("garden", 1, source=MemorySource.MESSAGE, provenance=place, created_at=may)

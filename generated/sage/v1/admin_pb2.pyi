@@ -268,7 +268,7 @@ class JobQueueStats(_message.Message):
     DEAD_FIELD_NUMBER: _builtins.int
     LAG_SECONDS_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """The kind of job. Example: `embed_item`."""
+    """The kind of job. Example: `index_items`."""
     queued: _builtins.int
     """Jobs that wait."""
     running: _builtins.int
@@ -313,7 +313,7 @@ class DeadJob(_message.Message):
     attempts: _builtins.int
     """How often it was tried."""
     error_type: _builtins.str
-    """The kind of error, never its text. Example: `EmbeddingUnavailable`."""
+    """The name of the error, never its text. Example: `EMBEDDING_UNAVAILABLE`."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When it was queued."""

@@ -87,7 +87,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The request is larger than the server takes. RESOURCE_EXHAUSTED, without a retry: it will not fit
     later.
 
-        {"reason": "ERROR_REASON_REQUEST_TOO_LARGE", "domain": "sage", "metadata": {"limit_bytes": "16777216"}}
+        {"reason": "ERROR_REASON_REQUEST_TOO_LARGE", "domain": "sage", "metadata": {"limit_bytes": "37748736"}}
     """
     ERROR_REASON_RATE_LIMITED: _ErrorReason.ValueType  # 13
     """The user has sent too many requests lately. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo.
@@ -437,7 +437,7 @@ ERROR_REASON_REQUEST_TOO_LARGE: ErrorReason.ValueType  # 12
 """The request is larger than the server takes. RESOURCE_EXHAUSTED, without a retry: it will not fit
 later.
 
-    {"reason": "ERROR_REASON_REQUEST_TOO_LARGE", "domain": "sage", "metadata": {"limit_bytes": "16777216"}}
+    {"reason": "ERROR_REASON_REQUEST_TOO_LARGE", "domain": "sage", "metadata": {"limit_bytes": "37748736"}}
 """
 ERROR_REASON_RATE_LIMITED: ErrorReason.ValueType  # 13
 """The user has sent too many requests lately. RESOURCE_EXHAUSTED, with google.rpc.RetryInfo.

@@ -358,7 +358,9 @@ class Memory(_message.Message):
     """Version of what UpdateMemory can change."""
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Its tags, at most 32 of 1 to 64 characters. Compared without regard to case and to space around them."""
+        """Its tags, at most 32 of 1 to 64 characters. Compared without regard to case and to space around them, and
+        kept in that form: `Travel` comes back as `travel`.
+        """
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -535,7 +537,7 @@ class Document(_message.Message):
     """How far its text may be trusted."""
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Tags of all its chunks."""
+        """Tags of all its chunks, as in Memory."""
 
     @_builtins.property
     def metadata(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:

@@ -1415,7 +1415,7 @@ class IngestDocumentResponse(_message.Message):
     DONE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def accepted(self) -> Global___IngestAccepted:
-        """The content is stored safely and will be taken in. First event."""
+        """The content is stored safely and will be taken in. First event; not sent if the document is skipped."""
 
     @_builtins.property
     def progress(self) -> Global___IngestProgress:

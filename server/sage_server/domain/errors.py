@@ -94,6 +94,22 @@ def invalid(field: str, description: str) -> SageError:
     )
 
 
+def at_index(error: SageError, index: int) -> SageError:
+    """The same error, about one request of a batch."""
+    violations = [
+        FieldViolation(f"requests[{index}].{one.field}", one.description) for one in error.violations
+    ]
+    fields = {"fields": ",".join(one.field for one in violations)} if violations else {}
+    message = "; ".join(f"{one.field}: {one.description}" for one in violations) or error.message
+    return SageError(
+        error.reason,
+        message,
+        metadata=error.metadata | fields | {"index": str(index)},
+        violations=violations,
+        retry_after=error.retry_after,
+    )
+
+
 def etag_mismatch(resource: str) -> SageError:
     """Somebody changed the resource since the caller read it."""
     return SageError(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from sage_server.domain.embeddings import (
@@ -13,18 +11,6 @@ from sage_server.domain.embeddings import (
 )
 from sage_server.ports.embedding import Vectors, unit
 from sage_server.ports.memories import Space, Vector
-
-
-def checked_one(vector: Vector, space: Space, index: int | None = None) -> Vector:
-    """As `checked`, for one."""
-    if len(vector) != space.dimensions:
-        raise embedding_dimension_mismatch(space.dimensions, len(vector), index)
-    exact = vector.astype(np.float64)  # where the squares of a float32 neither overflow nor vanish
-    length = math.sqrt(exact @ exact)
-    if not math.isfinite(length) or length == 0:
-        raise embedding_invalid(index)
-    one: Vector = unit(vector[np.newaxis])[0]
-    return one
 
 
 def checked(vectors: list[Vector], space: Space, indexes: list[int] | None = None) -> Vectors:
@@ -43,6 +29,12 @@ def checked(vectors: list[Vector], space: Space, indexes: list[int] | None = Non
         if not np.isfinite(length) or length == 0:
             raise embedding_invalid(place)
     return unit(matrix)
+
+
+def checked_one(vector: Vector, space: Space, index: int | None = None) -> Vector:
+    """As `checked`, for one."""
+    one: Vector = checked([vector], space, None if index is None else [index])[0]
+    return one
 
 
 def check_model(model: str, space: Space) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from google.protobuf.duration_pb2 import Duration
 
 from sage.v1 import memory_pb2, memory_service_pb2
-from sage_server.domain.errors import FieldViolation, SageError, invalid
+from sage_server.domain.errors import SageError, invalid
 from sage_server.domain.labels import normalise_label
 from sage_server.domain.memories import (
     NOWHERE,
@@ -137,22 +137,6 @@ def from_trust(trust: int) -> MemoryTrust:
 def from_vector(values: Any) -> Vector | None:
     """A vector, or None if the field is empty."""
     return np.array(values, np.float32) if values else None
-
-
-def at_index(error: SageError, index: int) -> SageError:
-    """The same error, about one request of a batch."""
-    violations = [
-        FieldViolation(f"requests[{index}].{one.field}", one.description) for one in error.violations
-    ]
-    fields = {"fields": ",".join(one.field for one in violations)} if violations else {}
-    message = "; ".join(f"{one.field}: {one.description}" for one in violations) or error.message
-    return SageError(
-        error.reason,
-        message,
-        metadata=error.metadata | fields | {"index": str(index)},
-        violations=violations,
-        retry_after=error.retry_after,
-    )
 
 
 def _time(created: memory_pb2.TimeRange, field: str, place: str) -> datetime | None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from uuid import UUID
 
 from sage.v1 import memory_service_pb2 as pb
-from sage_server.domain.errors import SageError
+from sage_server.domain.errors import SageError, at_index
 from sage_server.domain.identity import Caller
 from sage_server.domain.memories import MemoryFilter
 from sage_server.domain.paging import page_size
 from sage_server.engine.memory_scopes import MemoryScopes
 from sage_server.rpc.mapping import once
 from sage_server.rpc.memory_mapping import (
-    at_index,
     from_draft,
     from_memory_change,
     from_memory_filter,

@@ -8,7 +8,7 @@ from datetime import datetime
 from uuid import UUID
 
 from sage_server.domain.conversations import CLOCK_TOLERANCE
-from sage_server.domain.errors import SageError, invalid
+from sage_server.domain.errors import SageError, at_index, invalid
 from sage_server.domain.idempotency import Once
 from sage_server.domain.ids import new_id
 from sage_server.domain.memories import (
@@ -73,7 +73,10 @@ class Memories:
         """Store several, all or none; answers with their ids and the revision."""
         now = self._clock.now()
         for index, draft in enumerate(drafts):
-            _check_time(draft, now, index)
+            try:
+                _check_time(draft, now)
+            except SageError as error:
+                raise at_index(error, index) from None
         vectors, checked_for = await self._vectors(user_id, drafts, batch=True)
         memories = [_memory(draft, now) for draft in drafts]
         written = await self._writer.insert(
@@ -164,7 +167,7 @@ class Memories:
             try:
                 check_model(drafts[at].model, space)
             except SageError as error:
-                raise _about(error, at if batch else None) from None
+                raise (at_index(error, at) if batch else error) from None
         unit = checked([vector for _, vector in given], space, [at for at, _ in given] if batch else None)
         by_place = {at: vector for (at, _), vector in zip(given, unit, strict=True)}
         return [by_place.get(at) for at in range(len(drafts))], space
@@ -208,14 +211,6 @@ def _changed(current: Memory, change: MemoryChange, now: datetime) -> Memory:
     )
 
 
-def _check_time(draft: ArchivalDraft, now: datetime, index: int | None = None) -> None:
+def _check_time(draft: ArchivalDraft, now: datetime) -> None:
     if draft.created_at is not None and draft.created_at > now + CLOCK_TOLERANCE:
-        place = "" if index is None else f"requests[{index}]."
-        raise _about(invalid(f"{place}create_time", "must not be more than one day in the future"), index)
-
-
-def _about(error: SageError, index: int | None) -> SageError:
-    """With the place in a batch of what is refused, if it is one."""
-    if index is not None:
-        error.metadata["index"] = str(index)
-    return error
+        raise invalid("create_time", "must not be more than one day in the future")

@@ -48,9 +48,9 @@ class Reembedding:
         """Bring one user over. May be cut short and repeated: what is embedded stays."""
         user_id = job.user_id
         old = (await self._memories.head(user_id)).space
-        new = self._next(old)
         if old is None:
             return
+        new = self._next(old)
         if new is None:  # an earlier try was cut short after the switch
             await self._clear(user_id, Space(old.model, old.dimensions, 1 - old.slot))
             return
@@ -65,10 +65,10 @@ class Reembedding:
         while await self._store.clear(user_id, unused, _BATCH):
             pass
 
-    def _next(self, old: Space | None) -> Space | None:
+    def _next(self, old: Space) -> Space | None:
         """Where the user should be; None if they are there."""
         current = self._embedders.current
-        if old is None or (old.model, old.dimensions) == (current.model, current.dimensions):
+        if (old.model, old.dimensions) == (current.model, current.dimensions):
             return None
         return Space(current.model, current.dimensions, 1 - old.slot)
 

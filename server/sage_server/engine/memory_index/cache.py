@@ -141,7 +141,7 @@ class IndexCache:
         if generation != self.generation or user_id in self._entries or user_id in self._loading:
             await self.wrote(user_id, batch, space)
             return
-        entry = Entry(UserIndex(self._words, space.model, space.dimensions), space)
+        entry = Entry(UserIndex(self._words, space.dimensions), space)
         self._entries[user_id] = entry
         async with entry.gate.writing():
             await self._apply(entry, batch)
@@ -230,7 +230,7 @@ class IndexCache:
         head = await self._store.head(user_id)
         if head.space is None:
             return None
-        index = UserIndex(self._words, head.space.model, head.space.dimensions)
+        index = UserIndex(self._words, head.space.dimensions)
         entry = Entry(index, head.space)
         async for batch in self._store.load(user_id, head.space):
             await asyncio.to_thread(index.add, batch.memories, batch.fill, settled=False)

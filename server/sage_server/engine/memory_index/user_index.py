@@ -32,8 +32,7 @@ _FEW_DEAD = 1_000
 class UserIndex:
     """Vectors, words and attributes in the same row order. Not safe for use by several threads at once."""
 
-    def __init__(self, words: Words, model: str, dimensions: int) -> None:
-        self.model = model
+    def __init__(self, words: Words, dimensions: int) -> None:
         self.revision = 0
         self._words = words
         self._memories: list[Memory | None] = []
@@ -123,7 +122,7 @@ class UserIndex:
         """The same without dead rows. Reads only."""
         live = np.flatnonzero(self._attributes.column("live"))
         memories = [memory for memory in self._memories if memory is not None]
-        index = UserIndex(self._words, self.model, self.dimensions)
+        index = UserIndex(self._words, self.dimensions)
         index.revision = self.revision
         index._memories.extend(memories)
         index._row_of.update((memory.id, row) for row, memory in enumerate(memories))
