@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from sage_client.models.search import SearchResult
 from sage_server.domain.memories import Memory, MemoryFilter, MemorySource, TagMatch
-from sage_server.engine.memory_index.query import IndexQuery, Scored
+from sage_server.domain.search import Scored
+from sage_server.engine.memory_index.query import IndexQuery
 from sage_server.engine.memory_index.words import Words
 
 _K1, _B = 1.2, 0.3
@@ -143,6 +144,7 @@ def passes(memory: Memory, which: MemoryFilter) -> bool:
     return (
         (not which.sources or memory.source in which.sources)
         and which.agent_id in (None, memory.agent_id)
+        and (which.owners is None or memory.agent_id in which.owners)
         and which.conversation_id in (None, memory.provenance.conversation_id)
         and which.document_id in (None, memory.provenance.document_id)
         and (which.start is None or which.start <= memory.created_at)

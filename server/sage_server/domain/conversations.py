@@ -62,6 +62,10 @@ class Conversation:
     total_tokens: int = 0
     last_item_at: datetime | None = None
     deleted_at: datetime | None = None
+    summary: str = ""
+    """The newest summary of its older part; empty if there is none."""
+    summarized_count: int = 0
+    """How many items that summary and those before it cover."""
 
     @property
     def etag(self) -> str:
@@ -109,6 +113,8 @@ class Item:
     turn_id: UUID | None = None
     step: int = 0
     agent_id: UUID | None = None
+    recalled: bool = True
+    """False keeps it out of memory: search never knows it."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,7 @@ class NewItem:
     created_at: datetime | None = None
     hidden: bool = False
     tool: ToolInvocation | None = None
+    recalled: bool = True
 
 
 @dataclass(frozen=True)
@@ -135,6 +142,10 @@ class DraftItem:
     created_at: datetime
     hidden: bool = False
     tool: ToolInvocation | None = None
+    turn_id: UUID | None = None
+    step: int = 0
+    agent_id: UUID | None = None
+    recalled: bool = True
 
 
 def draft(item: NewItem, item_id: UUID, token_count: int, now: datetime) -> DraftItem:
@@ -148,6 +159,7 @@ def draft(item: NewItem, item_id: UUID, token_count: int, now: datetime) -> Draf
         created_at=item.created_at or now,
         hidden=item.hidden,
         tool=item.tool,
+        recalled=item.recalled,
     )
 
 

@@ -60,6 +60,8 @@ class Provenance(NamedTuple):
     char_start: int = 0
     char_end: int = 0
     turn_id: UUID | None = None
+    thread_agent_id: UUID | None = None
+    """The agent whose own thread the conversation is."""
 
 
 NOWHERE = Provenance()
@@ -107,6 +109,8 @@ class MemoryFilter:
     """Inclusive."""
     end: datetime | None = None
     """Exclusive."""
+    owners: frozenset[UUID | None] | None = None
+    """Whose memory: None in the set is the user's own. Only searches take it, lists and deletions do not."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import numpy as np
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
 from sage.v1 import memory_pb2, memory_service_pb2
 from sage_server.domain.errors import SageError, invalid
@@ -19,21 +20,19 @@ from sage_server.domain.memories import (
     MemoryFilter,
     MemorySource,
     MemoryTrust,
-    Provenance,
     TagMatch,
 )
+from sage_server.domain.search import Evidence, Scored
 from sage_server.engine.memory_index.query import (
     TEXT_WEIGHT,
     TOP_K,
     VECTOR_WEIGHT,
-    Evidence,
     IndexQuery,
-    Scored,
 )
+from sage_server.engine.memory_search import Search, SearchAnswer
 from sage_server.ports.memories import Vector
 from sage_server.rpc.mapping import from_timestamp, set_time
 from sage_server.services.memories import ArchivalDraft
-from sage_server.services.memory_search import Search, SearchAnswer
 
 
 def to_memory(memory: Memory) -> memory_pb2.Memory:
@@ -54,8 +53,26 @@ def to_search_response(answer: SearchAnswer, token: str) -> memory_service_pb2.S
         duration=duration,
     )
     for rank, scored in enumerate(answer.found.results, 1):
-        _add_result(response, scored, rank)
+        add_result(response.results, scored, rank)
     return response
+
+
+def add_result(
+    results: RepeatedCompositeFieldContainer[memory_pb2.SearchResult], scored: Scored, rank: int
+) -> None:
+    """Add what was found to the results of a message."""
+    result = results.add(
+        rank=rank,
+        score=scored.score,
+        hybrid_score=scored.hybrid,
+        vector_score=scored.vector_score,
+        text_score=scored.text_score,
+        normalized_vector_score=scored.normalized_vector,
+        normalized_text_score=scored.normalized_text,
+        matched_terms=scored.matched_terms,
+        evidence=None if scored.evidence is None else _to_evidence(scored.evidence),
+    )
+    _write(scored.memory, result.memory)
 
 
 def from_draft(request: memory_service_pb2.InsertMemoryRequest, agent_id: UUID | None) -> ArchivalDraft:
@@ -146,21 +163,6 @@ def _time(created: memory_pb2.TimeRange, field: str, place: str) -> datetime | N
         raise invalid(f"{place}created.{field}", "must be a valid time") from None
 
 
-def _add_result(response: memory_service_pb2.SearchMemoriesResponse, scored: Scored, rank: int) -> None:
-    result = response.results.add(
-        rank=rank,
-        score=scored.score,
-        hybrid_score=scored.hybrid,
-        vector_score=scored.vector_score,
-        text_score=scored.text_score,
-        normalized_vector_score=scored.normalized_vector,
-        normalized_text_score=scored.normalized_text,
-        matched_terms=scored.matched_terms,
-        evidence=None if scored.evidence is None else _to_evidence(scored.evidence),
-    )
-    _write(scored.memory, result.memory)
-
-
 def _write(memory: Memory, message: memory_pb2.Memory) -> None:
     """Field by field into the message where it is wanted: a third of what building and copying one costs."""
     message.id = str(memory.id)
@@ -178,7 +180,7 @@ def _write(memory: Memory, message: memory_pb2.Memory) -> None:
     if memory.agent_id is not None:
         message.agent_id = str(memory.agent_id)
     if memory.provenance is not NOWHERE:
-        message.provenance.CopyFrom(_to_provenance(memory.source, memory.provenance))
+        message.provenance.CopyFrom(_to_provenance(memory))
 
 
 def _to_evidence(evidence: Evidence) -> memory_pb2.ScoreEvidence:
@@ -192,10 +194,14 @@ def _to_evidence(evidence: Evidence) -> memory_pb2.ScoreEvidence:
     )
 
 
-def _to_provenance(source: MemorySource, place: Provenance) -> memory_pb2.Provenance:
-    document = source is MemorySource.DOCUMENT
+def _to_provenance(memory: Memory) -> memory_pb2.Provenance:
+    place = memory.provenance
+    document = memory.source is MemorySource.DOCUMENT
+    agent_id, conversation_id = place.thread_agent_id, place.conversation_id
+    public = conversation_id is not None and agent_id is None
     return memory_pb2.Provenance(
-        conversation_id="" if place.conversation_id is None else str(place.conversation_id),
+        conversation_id=str(conversation_id) if public else "",
+        thread_agent_id="" if agent_id is None else str(agent_id),
         item_id="" if place.item_id is None else str(place.item_id),
         item_seq=place.item_seq or 0,
         author="" if document else place.origin,
@@ -204,5 +210,6 @@ def _to_provenance(source: MemorySource, place: Provenance) -> memory_pb2.Proven
         chunk_index=place.chunk_index,
         char_start=place.char_start,
         char_end=place.char_end,
+        summary_id=str(memory.id) if memory.source is MemorySource.SUMMARY else "",
         turn_id="" if place.turn_id is None else str(place.turn_id),
     )

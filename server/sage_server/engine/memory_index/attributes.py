@@ -54,6 +54,7 @@ class Attributes:
         }
         self._count = 0
         self._ids: dict[UUID, int] = {}
+        self._own_threads: set[UUID] = set()
         self._authors: dict[str, int] = {}
         self._author_rows: list[int] = []
         self._tags: dict[str, array[int]] = {}
@@ -88,6 +89,10 @@ class Attributes:
             return False
         return bool((self.column("live") & (self.column(name) == number)).any())
 
+    def is_own_thread(self, conversation_id: UUID) -> bool:
+        """Whether the conversation is known as an agent's own thread."""
+        return conversation_id in self._own_threads
+
     def add(self, memories: Sequence[Memory], embedded: Sequence[bool]) -> None:
         """Add rows."""
         first, count = self._count, len(memories)
@@ -104,6 +109,9 @@ class Attributes:
         for name in ("author", "session", "previous", "next"):
             new[name][:] = _NONE
         for row, memory in enumerate(memories, first):
+            place = memory.provenance
+            if place.thread_agent_id is not None and place.conversation_id is not None:
+                self._own_threads.add(place.conversation_id)
             for tag in memory.tags:
                 self._tags.setdefault(tag, array("I")).append(row)
             if memory.source is MemorySource.MESSAGE:
@@ -150,6 +158,9 @@ class Attributes:
         ):
             if wanted is not None:
                 found &= self.column(name) == self._ids.get(wanted, _NONE - 1)
+        if which.owners is not None:
+            numbers = [_NONE if owner is None else self._ids.get(owner, _NONE - 1) for owner in which.owners]
+            found &= np.isin(self.column("agent"), numbers)
         if which.start is not None:
             found &= self.column("time") >= micros(which.start)
         if which.end is not None:

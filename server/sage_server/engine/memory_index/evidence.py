@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sage_server.domain.memories import Memory, MemorySource
+from sage_server.domain.search import Evidence
 from sage_server.engine.memory_index.attributes import Attributes
 from sage_server.engine.memory_index.dates import NamedDate, named_dates
-from sage_server.engine.memory_index.query import Evidence
 from sage_server.engine.memory_index.ranking import Scores
 from sage_server.engine.memory_index.vectors import Rows
 from sage_server.engine.memory_index.words import words_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from sage_server.domain.memories import Memory, MemoryFilter
+from sage_server.domain.memories import MemoryFilter
+from sage_server.domain.search import Scored
 from sage_server.engine.memory_index.vectors import Floats
 
 TOP_K = 10
@@ -27,31 +27,6 @@ class IndexQuery:
     text_weight: float = TEXT_WEIGHT
     min_score: float | None = None
     context_evidence: bool = True
-
-
-class Evidence(NamedTuple):
-    """What a message's surroundings added to its score."""
-
-    neighbours: float
-    author: float
-    date: float
-    session: float
-    matched_author: str
-    matched_date: str
-
-
-class Scored(NamedTuple):
-    """A memory that was found, with its score explained."""
-
-    memory: Memory
-    score: float
-    hybrid: float
-    vector_score: float | None
-    text_score: float
-    normalized_vector: float
-    normalized_text: float
-    matched_terms: Sequence[str]
-    evidence: Evidence | None
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,12 @@ from uuid import UUID
 import numpy as np
 import numpy.typing as npt
 
-from sage_server.domain.memories import Memory
+from sage_server.domain.memories import Memory, MemorySource
+from sage_server.domain.search import Scored
 from sage_server.engine.memory_index.attributes import Attributes
 from sage_server.engine.memory_index.evidence import surroundings
 from sage_server.engine.memory_index.keywords import Keywords
-from sage_server.engine.memory_index.query import Found, IndexQuery, Scored
+from sage_server.engine.memory_index.query import Found, IndexQuery
 from sage_server.engine.memory_index.ranking import Range, Scores, highest
 from sage_server.engine.memory_index.vectors import Floats, Rows, Vectors
 from sage_server.engine.memory_index.words import Words
@@ -63,9 +64,18 @@ class UserIndex:
         """How many numbers a search reads."""
         return len(self._vectors) * self.dimensions
 
+    def counts(self) -> dict[MemorySource, int]:
+        """How many memories there are of each source."""
+        live = self._attributes.column("source")[self._attributes.column("live")]
+        found = np.bincount(live, minlength=max(MemorySource) + 1).tolist()
+        return {source: found[source] for source in MemorySource}
+
     def has_conversation(self, conversation_id: UUID) -> bool:
-        """Whether there is a memory of the conversation."""
-        return self._attributes.holds("conversation", conversation_id)
+        """Whether there is a memory of the conversation, and it is not an agent's own thread."""
+        attributes = self._attributes
+        return attributes.holds("conversation", conversation_id) and not attributes.is_own_thread(
+            conversation_id
+        )
 
     def has_document(self, document_id: UUID) -> bool:
         """Whether there is a memory of the document."""
