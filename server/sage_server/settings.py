@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import ipaddress
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from sage_server.domain.identity import TENANT_PATTERN
+from sage_server.domain.models import MODEL_PATTERN, ModelProvider
+from sage_server.domain.web_addresses import AllowedHosts
+from sage_server.model_providers import model_providers
 
 PREFIX = "SAGE_"
 
@@ -88,6 +92,16 @@ class Settings(BaseSettings):
     max_rate_per_user: float = Field(
         default=500, ge=0, description="A user's calls per second; 0 for no limit."
     )
+    max_watchers: int = Field(
+        default=512, ge=0, description="Streams of WatchEvents at once at most; 0 for no limit."
+    )
+    max_watchers_per_user: int = Field(
+        default=100, ge=0, description="A user's streams of WatchEvents at once; 0 for no limit."
+    )
+    notify: bool = Field(
+        default=True,
+        description="Whether replicas wake each other by NOTIFY; without it they poll twice a second.",
+    )
     unary_deadline: float = Field(default=60, gt=0, description="Seconds that a unary call may take.")
     stream_deadline: float = Field(default=3600, gt=0, description="Seconds that a stream may take.")
     drain: float = Field(
@@ -127,7 +141,109 @@ class Settings(BaseSettings):
     index_megabytes: int = Field(
         default=1024, ge=1, description="Memory that users' search indexes may take together."
     )
-    recall: bool = Field(default=True, description="Whether messages are indexed for search.")
+    flag_provider: str | None = Field(
+        default=None,
+        pattern=r"^[\w.]+:\w+$",
+        description="Function that makes an OpenFeature provider, as `package.module:function`; it is asked "
+        "where no flag is set.",
+    )
+
+    llm_base_url: str | None = Field(
+        default=None,
+        description="Address of the language models' provider `openai`, as `https://host/v1`. "
+        "Default: OpenAI's own, if there is a key.",
+    )
+    llm_api_key: SecretStr | None = Field(
+        default=None, description="Key for that provider. Default: the variable `OPENAI_API_KEY`."
+    )
+    llm_model: str = Field(
+        default="gpt-5-mini",
+        pattern=MODEL_PATTERN,
+        description="Model that answers, of that provider, or as `provider/model` of another one.",
+    )
+    llm_summary_model: str | None = Field(
+        default=None,
+        pattern=MODEL_PATTERN,
+        description="Model that summarises. Default: the one that answers.",
+    )
+    llm_routing_model: str | None = Field(
+        default=None,
+        pattern=MODEL_PATTERN,
+        description="Model that chooses who answers. Default: the one that summarises.",
+    )
+    llm_providers: str | None = Field(
+        default=None, description="More providers, as `name=https://host/v1`, separated by commas."
+    )
+    llm_provider_keys: SecretStr | None = Field(
+        default=None, description="Keys for those providers, as `name=key`, separated by commas."
+    )
+    llm_json_schema: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="Whether models get a JSON schema: `auto` until a provider rejects it, `on` always, "
+        "`off` never.",
+    )
+    llm_timeout: float = Field(
+        default=120,
+        gt=0,
+        le=3600,
+        description="Seconds that one try of a model call may take. All tries together may take twice that.",
+    )
+    llm_tries: int = Field(default=5, ge=1, le=20, description="Tries of a model call at most.")
+    llm_concurrency: int = Field(
+        default=32, ge=1, le=10_000, description="Model calls at once, to each provider."
+    )
+
+    web_search_url: str | None = Field(
+        default=None,
+        pattern=r"^https?://([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?(/[^?#\s]*)?$",
+        description="Address of a SearXNG server for agents to search the web with, as `https://host`. "
+        "Default: no search.",
+    )
+    web_fetch: bool = Field(default=False, description="Whether agents may fetch pages of the public web.")
+    web_allow_private: bool = Field(
+        default=False, description="Whether pages may be at private and loopback addresses."
+    )
+    web_allowed_hosts: str = Field(
+        default="",
+        description="Names, addresses and networks, separated by commas, where pages may be at any port "
+        "though they are not public.",
+    )
+    web_timeout: float = Field(
+        default=20, gt=0, le=300, description="Seconds that a search or a page may take."
+    )
+    web_max_bytes: int = Field(
+        default=5_000_000,
+        ge=1024,
+        le=50_000_000,
+        description="Size of a page or of a search's answer at most.",
+    )
+
+    turn_lease: float = Field(
+        default=10,
+        ge=0.5,
+        le=600,
+        description="Seconds after which another replica takes over a turn whose replica is silent.",
+    )
+    max_turns: int = Field(default=512, ge=1, description="Turns that run at once at most.")
+    turn_seconds: float = Field(
+        default=600, ge=1, le=86_400, description="Seconds that a turn may take, unless its agent says."
+    )
+    turn_tokens: int = Field(
+        default=1_000_000, ge=1, description="Tokens that a turn may use, unless its agent says."
+    )
+    turn_memory_writes: int = Field(
+        default=100, ge=0, le=1000, description="Changes of memory in a turn, unless its agent says."
+    )
+    tools_need_user: str = Field(
+        default="",
+        description="Tools, separated by commas, that only the user's own words may lead to: never a turn "
+        "that nobody asked for, or that has read a page, a document or another's words.",
+    )
+    failpoint: str | None = Field(
+        default=None,
+        description="For tests of durability: where the process kills itself, as `commit.before`, or as "
+        "`commit.before:2` for the second time.",
+    )
 
     reflection: bool = Field(
         default=True, description="Whether the contract can be asked for (grpcurl, buf curl)."
@@ -139,6 +255,12 @@ class Settings(BaseSettings):
         default="info", description="What is logged."
     )
     log_format: Literal["text", "json"] = Field(default="text", description="For people or for machines.")
+
+    @field_validator("web_allowed_hosts")
+    @classmethod
+    def _hosts(cls, value: str) -> str:
+        AllowedHosts.parsed(value)
+        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:
@@ -173,10 +295,30 @@ class Settings(BaseSettings):
             raise ValueError("SAGE_EMBEDDING_PATH: needed when SAGE_EMBEDDING is `onnx`")
         return self
 
+    @model_validator(mode="after")
+    def _models_reachable(self) -> Settings:
+        _ = self.model_providers
+        return self
+
+    @property
+    def tools_need_user_names(self) -> frozenset[str]:
+        """The tools of `tools_need_user`."""
+        return frozenset(name.strip() for name in self.tools_need_user.split(",") if name.strip())
+
     @property
     def jwt_configured(self) -> bool:
         """Whether JWTs are accepted."""
         return bool(self.jwt_key_file or self.jwt_jwks_url)
+
+    @property
+    def model_providers(self) -> Mapping[str, ModelProvider]:
+        """Who can be asked for language models, by name."""
+        return model_providers(
+            self.llm_base_url,
+            None if self.llm_api_key is None else self.llm_api_key.get_secret_value(),
+            self.llm_providers or "",
+            self.llm_provider_keys.get_secret_value() if self.llm_provider_keys else "",
+        )
 
 
 def load_settings() -> Settings:
@@ -186,8 +328,9 @@ def load_settings() -> Settings:
     unknown = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
     if unknown:
         raise SettingsError(f"{', '.join(unknown)}: there is no such setting")
+    key = os.environ.get(f"{PREFIX}LLM_API_KEY") or os.environ.get("OPENAI_API_KEY")
     try:
-        return Settings()
+        return Settings(llm_api_key=SecretStr(key) if key else None)
     except ValidationError as error:
         raise SettingsError("\n".join(_described(problem) for problem in error.errors())) from None
 

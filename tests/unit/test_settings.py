@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from sage_server.settings import PREFIX, Settings
+import pytest
+
+from sage_server.domain.models import ModelProvider
+from sage_server.settings import PREFIX, Settings, SettingsError, load_settings
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
 
@@ -16,3 +20,63 @@ def test_every_setting_is_documented_as_the_code_describes_it() -> None:
     for name, field in Settings.model_fields.items():
         assert field.description is not None
         assert field.description in rows[f"{PREFIX}{name.upper()}"], name
+
+
+def settings(monkeypatch: pytest.MonkeyPatch, **variables: str) -> Settings:
+    for name in [name for name in os.environ if name.startswith((PREFIX, "OPENAI_"))]:
+        monkeypatch.delenv(name)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    return load_settings()
+
+
+def test_a_key_or_an_address_makes_a_provider_of_language_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    openai = "https://api.openai.com/v1"
+    for variables, expected in [
+        ({}, {}),
+        ({"SAGE_LLM_MODEL": "gpt-x"}, {}),
+        ({"SAGE_LLM_API_KEY": "own"}, {"openai": ModelProvider(openai, "own")}),
+        ({"OPENAI_API_KEY": "plain"}, {"openai": ModelProvider(openai, "plain")}),
+        ({"OPENAI_API_KEY": "plain", "SAGE_LLM_API_KEY": ""}, {"openai": ModelProvider(openai, "plain")}),
+        ({"OPENAI_API_KEY": "plain", "SAGE_LLM_API_KEY": "own"}, {"openai": ModelProvider(openai, "own")}),
+        ({"SAGE_LLM_BASE_URL": "http://host:1/v1"}, {"openai": ModelProvider("http://host:1/v1")}),
+    ]:
+        assert settings(monkeypatch, **variables).model_providers == expected
+
+
+def test_more_providers_have_names_and_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = settings(
+        monkeypatch,
+        SAGE_LLM_PROVIDERS="near=http://127.0.0.1:8000/v1, far=https://far.example/v1?a=b",
+        SAGE_LLM_PROVIDER_KEYS="far=k=1",
+    )
+    assert found.model_providers == {
+        "near": ModelProvider("http://127.0.0.1:8000/v1"),
+        "far": ModelProvider("https://far.example/v1?a=b", "k=1"),
+    }
+    assert "k=1" not in f"{found!r} {found.model_providers!r}"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SAGE_LLM_BASE_URL", "canary.example/v1"),
+        ("SAGE_LLM_BASE_URL", "https://"),
+        ("SAGE_LLM_BASE_URL", "https://canary:port/v1"),
+        ("SAGE_LLM_API_KEY", "canary\n"),
+        ("SAGE_LLM_API_KEY", "canäry"),
+        ("SAGE_LLM_MODEL", "the canary"),
+        ("SAGE_LLM_PROVIDERS", "https://canary.example/v1"),
+        ("SAGE_LLM_PROVIDERS", "canary=canary.example"),
+        ("SAGE_LLM_PROVIDERS", "openai=https://canary.example/v1"),
+        ("SAGE_LLM_PROVIDERS", "a=https://canary.example/v1,a=https://canary.example/v2"),
+        ("SAGE_LLM_PROVIDER_KEYS", "canary=key"),
+        ("SAGE_LLM_PROVIDER_KEYS", "canary"),
+    ],
+)
+def test_a_wrong_provider_is_refused_without_its_value(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    with pytest.raises(SettingsError, match=name) as refused:
+        settings(monkeypatch, **{name: value})
+    assert "can" not in str(refused.value)

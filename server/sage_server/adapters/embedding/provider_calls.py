@@ -10,15 +10,13 @@ import base64
 import json
 import logging
 import math
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from sage_server.adapters.retry_waits import backoff, retry_after
 from sage_server.domain.embeddings import UnavailableCause, embedding_unavailable
 from sage_server.ports.embedding import Vectors, unit
 
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("sage.embedding")
 
-_LONGEST_BACKOFF = 8.0
 _LARGEST = float(np.finfo(np.float32).max)
 
 Encoding: TypeAlias = Literal["base64", "float"]
@@ -128,8 +125,7 @@ class ProviderCalls:
     def _wait(self, failure: _Failure, tries: int) -> float:
         if failure.wait_seconds is not None:
             return failure.wait_seconds
-        longest = min(self._limits.backoff_seconds * 2.0 ** (tries - 1), _LONGEST_BACKOFF)
-        return longest * random.uniform(0.5, 1)  # noqa: S311 (only spreads the tries)
+        return backoff(self._limits.backoff_seconds, tries)
 
 
 def _refusal(error: APIStatusError) -> _Failure:
@@ -143,21 +139,7 @@ def _refusal(error: APIStatusError) -> _Failure:
         cause = "unreachable"
     # OpenAI says by this header that a quota is used up, which no wait of ours brings back.
     again = cause != "refused" and headers.get("x-should-retry") != "false"
-    return _Failure(cause, again, _retry_after(headers.get("retry-after")), status)
-
-
-def _retry_after(value: str | None) -> float | None:
-    """Seconds, or a date; None for anything else."""
-    if value is None:
-        return None
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            seconds = (parsedate_to_datetime(value).astimezone(UTC) - datetime.now(UTC)).total_seconds()
-        except ValueError:
-            return None
-    return None if math.isnan(seconds) else max(0.0, seconds)
+    return _Failure(cause, again, retry_after(headers.get("retry-after")), status)
 
 
 def _read(body: bytes, count: int, dimensions: int | None) -> Answer | None:
