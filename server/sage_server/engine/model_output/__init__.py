@@ -1,0 +1,1 @@
+"""Asking for an answer in a format, and reading what came instead."""
