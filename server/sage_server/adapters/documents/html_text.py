@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from selectolax.lexbor import LexborDocumentOptions, LexborHTMLParser, LexborNode
 
+from sage_server.adapters.documents.encodings import declared_encoding
 from sage_server.adapters.documents.extraction import Extracted, Limits, decoded, extracted
 
 _DROPPED = frozenset({"head", "iframe", "noscript", "object", "script", "style", "svg", "template"})
@@ -24,47 +25,19 @@ _BREAKS = {
 """What parts an element from its neighbours."""
 
 _SPACE = re.compile(r"\s+")
-_CHARSET = re.compile(
-    rb"""<meta\b[^>]*?\bcharset\s*=\s*["']?\s*([\w:.-]+)|^\s*<\?xml\b[^>]*?\bencoding\s*=\s*["']([\w:.-]+)""",
-    re.IGNORECASE,
-)
-# As in the Encoding Standard, where the names of ASCII and Latin-1 mean windows-1252. Only these: among the
-# encodings that Python knows are some that take quadratic time.
-_WINDOWS_1252 = ("ascii", "us-ascii", "iso-8859-1", "iso8859-1", "latin1", "latin-1", "l1", "cp1252")
-_ENCODINGS = {
-    **dict.fromkeys(_WINDOWS_1252, "cp1252"),
-    **{f"windows-{number}": f"cp{number}" for number in range(1250, 1259)},
-    **{f"iso-8859-{number}": f"iso8859-{number}" for number in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)},
-    **dict.fromkeys(("shift_jis", "shift-jis", "sjis", "windows-31j"), "cp932"),
-    **dict.fromkeys(("gb2312", "gbk", "gb18030"), "gb18030"),
-    "iso-8859-9": "cp1254",
-    "euc-jp": "euc-jp",
-    "iso-2022-jp": "iso2022-jp",
-    "euc-kr": "cp949",
-    "ks_c_5601-1987": "cp949",
-    "big5": "big5hkscs",
-    "koi8-r": "koi8-r",
-    "koi8-u": "koi8-u",
-    "macintosh": "mac-roman",
-}
 
 
 def extract_html(content: bytes, limits: Limits) -> Extracted:
     """What a reader of the page would see, with its blocks as lines and its title first."""
     page = LexborHTMLParser(
-        decoded(content, _encoding(content)), options=LexborDocumentOptions.WO_EVENTS, scripting=True
+        decoded(content, declared_encoding(content) or "utf-8"),
+        options=LexborDocumentOptions.WO_EVENTS,
+        scripting=True,
     )
     found = page.css_first("head > title")
     title = found.text() if found is not None else ""
     body = "".join(_parted(_pieces(page.body))) if page.body is not None else ""
     return extracted(title, f"{title}\n\n{body}", limits)
-
-
-def _encoding(content: bytes) -> str:
-    """What the page declares within its first 1024 bytes; UTF-8 if that is nothing known."""
-    found = _CHARSET.search(content, 0, 1024)
-    label = (found[1] or found[2]).decode("latin-1").lower() if found else ""
-    return _ENCODINGS.get(label, "utf-8")
 
 
 def _parted(pieces: Iterable[str]) -> Iterator[str]:
