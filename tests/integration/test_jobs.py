@@ -26,7 +26,7 @@ from sage_server.adapters.postgres.jobs_runner import PostgresJobRunner, RunnerO
 from sage_server.domain.errors import Reason, SageError, database_unavailable, not_found, user_erased
 from sage_server.domain.jobs import WORKER_LOST, Job, JobKind, JobQueueStats, RetryPolicy
 from sage_server.workers.job_metrics import JobMetrics
-from sage_server.workers.jobs import Handler, JobWorkers
+from sage_server.workers.jobs import Allowed, Handler, JobWorkers
 
 INDEX = JobKind.INDEX_ITEMS
 SECRET = "maria told us about the blue heron"
@@ -97,6 +97,10 @@ class Working:
     task: asyncio.Task[None]
 
 
+async def always() -> bool:
+    return True
+
+
 @asynccontextmanager
 async def working(
     dsn: str,
@@ -104,6 +108,8 @@ async def working(
     options: RunnerOptions = FAST,
     policy: RetryPolicy = QUICK,
     longest: timedelta = timedelta(minutes=1),
+    *,
+    allowed: Allowed = always,
 ) -> AsyncIterator[Working]:
     database = await Database.open(dsn, PoolOptions(1, 1, 10, 30))
     registry = CollectorRegistry()
@@ -111,6 +117,7 @@ async def working(
         runner=PostgresJobRunner(partial(connect_for_jobs, dsn), options),
         handlers=handlers,
         metrics=JobMetrics(registry, PostgresJobQueue(database)),
+        allowed=allowed,
         policy=policy,
         longest=longest,
     )
@@ -556,6 +563,45 @@ async def test_work_without_a_worker_is_seen(
     assert (await queue.backlog(minute)).is_stuck(minute)
 
 
+@dataclass
+class Switch:
+    on: bool = True
+
+    async def __call__(self) -> bool:
+        return self.on
+
+
+async def test_while_jobs_are_not_allowed_none_is_begun_and_none_counts_as_tried(
+    dsn: str, queue: PostgresJobQueue, sql: asyncpg.Connection
+) -> None:
+    """The job comes while workers still look for one, before they have noticed."""
+
+    async def workers_have_left() -> bool:
+        return not await sql.fetchval(
+            "SELECT count(*) FROM pg_stat_activity "
+            "WHERE application_name = 'sage-jobs' AND datname = current_database()"
+        )
+
+    handler, switch, job = Recorder(), Switch(), a_job()
+
+    async with working(dsn, {INDEX: handler}, allowed=switch) as running:
+        await eventually(lambda: _true(running.workers.is_alive()))
+        switch.on = False
+        await queue.enqueue(job)
+        await eventually(workers_have_left)
+        assert handler.started == []
+        assert (await stats_of(queue)).queued == 1
+        assert await sql.fetchval("SELECT attempts FROM pgqueuer") == 0
+        assert running.workers.is_alive(within=timedelta(0))
+        switch.on = True
+        await eventually(lambda: is_empty(queue))
+    assert handler.started == [job]
+
+
+async def _true(value: bool) -> bool:
+    return value
+
+
 async def test_a_worker_without_a_database_is_not_alive() -> None:
     async def refuse() -> asyncpg.Connection:
         raise OSError
@@ -565,6 +611,7 @@ async def test_a_worker_without_a_database_is_not_alive() -> None:
         runner=runner,
         handlers={},
         metrics=JobMetrics(CollectorRegistry(), None),  # type: ignore[arg-type]
+        allowed=always,
     )
     task = asyncio.create_task(workers.run())
     await asyncio.sleep(0.05)

@@ -7,6 +7,8 @@ from datetime import datetime
 from enum import IntEnum
 from uuid import UUID
 
+from sage_server.domain.errors import Reason, SageError
+
 TENANT_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
 """What a tenant may be called, wherever its name comes from."""
 
@@ -18,6 +20,15 @@ class Role(IntEnum):
     SERVICE = 1
     ADMIN = 2
     OPERATOR = 3
+
+
+def permission_denied(required: Role) -> SageError:
+    """The credentials are good, and not for this."""
+    return SageError(
+        Reason.PERMISSION_DENIED,
+        f"This needs an API key with the role {required.name}.",
+        metadata={"required_role": required.name},
+    )
 
 
 @dataclass(frozen=True)
@@ -34,6 +45,13 @@ class Caller:
         """The user of an RPC that needs one; authentication has made sure of it."""
         assert self.user is not None
         return self.user
+
+    def tenant_named(self, tenant: str) -> str:
+        """The tenant that an admin call is about: the caller's own, or any for an operator. Raises
+        PERMISSION_DENIED."""
+        if tenant and tenant != self.tenant and self.role is not Role.OPERATOR:
+            raise permission_denied(Role.OPERATOR)
+        return tenant or self.tenant
 
 
 @dataclass(frozen=True)

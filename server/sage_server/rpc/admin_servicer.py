@@ -6,8 +6,7 @@ from uuid import UUID
 
 from sage.v1 import admin_pb2
 from sage.v1 import admin_service_pb2 as pb
-from sage_server.domain.errors import Reason, SageError
-from sage_server.domain.identity import ApiKey, Caller, Role
+from sage_server.domain.identity import ApiKey, Caller, Role, permission_denied
 from sage_server.domain.ids import INSTALLATION
 from sage_server.domain.paging import page_size
 from sage_server.ports.stores import Replica
@@ -43,8 +42,8 @@ class AdminServicer:
         """A key and its secret."""
         role = Role(request.role)
         if role > caller.role:
-            raise _denied(role)
-        tenant = _tenant(caller, request.tenant)
+            raise permission_denied(role)
+        tenant = caller.tenant_named(request.tenant)
         key, secret = await self._api_keys.create(
             tenant=tenant,
             name=request.name,
@@ -58,7 +57,7 @@ class AdminServicer:
     async def list_api_keys(self, request: pb.ListApiKeysRequest, caller: Caller) -> pb.ListApiKeysResponse:
         """A page of keys."""
         page = await self._api_keys.list(
-            _tenant(caller, request.tenant),
+            caller.tenant_named(request.tenant),
             page_size(request.page_size),
             await self._pages.read(INSTALLATION, request, decode_id),
         )
@@ -76,7 +75,7 @@ class AdminServicer:
 
     async def get_user(self, request: pb.GetUserRequest, caller: Caller) -> pb.GetUserResponse:
         """One user."""
-        found = await self._users.get(_tenant(caller, request.tenant), request.external_id)
+        found = await self._users.get(caller.tenant_named(request.tenant), request.external_id)
         user = admin_pb2.User(
             id=str(found.user.id),
             tenant=found.user.tenant,
@@ -93,12 +92,14 @@ class AdminServicer:
         self, request: pb.RotateUserKeyRequest, caller: Caller
     ) -> pb.RotateUserKeyResponse:
         """A new key; the worker seals the old rows again."""
-        _, version = await self._rotation.rotate_user(_tenant(caller, request.tenant), request.external_id)
+        _, version = await self._rotation.rotate_user(
+            caller.tenant_named(request.tenant), request.external_id
+        )
         return pb.RotateUserKeyResponse(key_version=version)
 
     async def erase_user(self, request: pb.EraseUserRequest, caller: Caller) -> pb.EraseUserResponse:
         """Everything of a user."""
-        receipt = await self._users.erase(_tenant(caller, request.tenant), request.external_id)
+        receipt = await self._users.erase(caller.tenant_named(request.tenant), request.external_id)
         return pb.EraseUserResponse(
             tables=[
                 admin_pb2.ErasedTable(table=table, rows=rows)
@@ -131,21 +132,6 @@ class AdminServicer:
             root_key_id=info.root_key_id,
             authentication="required" if info.authentication_required else "none",
         )
-
-
-def _tenant(caller: Caller, named: str) -> str:
-    """The tenant that an admin call is about: the caller's own, or any for an operator."""
-    if named and named != caller.tenant and caller.role is not Role.OPERATOR:
-        raise _denied(Role.OPERATOR)
-    return named or caller.tenant
-
-
-def _denied(required: Role) -> SageError:
-    return SageError(
-        Reason.PERMISSION_DENIED,
-        f"This needs an API key with the role {required.name}.",
-        metadata={"required_role": required.name},
-    )
 
 
 def _to_api_key(key: ApiKey) -> admin_pb2.ApiKey:

@@ -1,0 +1,5 @@
+"""Feature flags through OpenFeature."""
+
+from sage_server.adapters.flags.evaluation import OpenFeatureFlags
+
+__all__ = ["OpenFeatureFlags"]
