@@ -3,18 +3,25 @@
     import sage_client
 
     with sage_client.connect(token="sage_sk_…", user="maria") as client:
-        thread = client.conversations.create("Garden")
-        client.conversations.append(thread.id, [sage_client.NewItem.user("When do I sow beans?")])
-        for item in client.conversations.items(thread.id):
-            print(item.kind, item.text)
+        agent = client.agent()
+        agent.enable()
+        print(agent.chat("When do I sow beans?").text())
+        for event in agent.chat("Remind me what Anna said.", deltas=True):
+            print(event)
 
 `connect` gives a SageClient, `connect_async` an AsyncSageClient with the same methods to await; call the
 latter inside a running event loop. Every failed call raises a SageError.
 """
 
+from sage_client._async.agent_handle import AsyncAgentHandle
+from sage_client._async.chat import AsyncChat
 from sage_client._async.client import AsyncSageClient
 from sage_client._async.client import connect as connect_async
+from sage_client._async.watch import AsyncWatch
+from sage_client._sync.agent_handle import AgentHandle
+from sage_client._sync.chat import Chat
 from sage_client._sync.client import SageClient, connect
+from sage_client._sync.watch import Watch
 from sage_client.errors import (
     Aborted,
     AlreadyExists,
@@ -31,6 +38,8 @@ from sage_client.errors import (
     PermissionDenied,
     ResourceExhausted,
     SageError,
+    TurnCancelledError,
+    TurnFailedError,
     Unauthenticated,
     Unavailable,
     Unimplemented,
@@ -42,14 +51,37 @@ from sage_client.models.admin import (
     CreatedApiKey,
     DeadJob,
     Erasure,
+    Flag,
+    FlagScope,
     JobQueueStats,
     Replica,
     RootKeyRotation,
     ServerInfo,
     User,
 )
+from sage_client.models.agents import (
+    Agent,
+    AgentMatch,
+    AgentSettings,
+    ClearedThread,
+    CompactionMode,
+    CompactionSettings,
+    ContextPreview,
+    ContextSection,
+    ContextSectionKind,
+    DeletedAgent,
+    MemoryMode,
+    ToolInfo,
+)
 from sage_client.models.blocks import Block, BlockActor, BlockRevision
-from sage_client.models.conversations import BatchDeleted, Conversation, ConversationMemory, ConversationOrder
+from sage_client.models.conversations import (
+    BatchDeleted,
+    Conversation,
+    ConversationMemory,
+    ConversationOrder,
+    ConversationSummary,
+    Summarized,
+)
 from sage_client.models.documents import (
     Document,
     DocumentStatus,
@@ -58,6 +90,26 @@ from sage_client.models.documents import (
     IngestEvent,
     IngestProgress,
     IngestStage,
+)
+from sage_client.models.events import (
+    EventChannel,
+    HandoffCause,
+    ToolOutcome,
+    TurnAccepted,
+    TurnCancelled,
+    TurnCompaction,
+    TurnDelta,
+    TurnDone,
+    TurnEvent,
+    TurnFailed,
+    TurnHandoff,
+    TurnHeartbeat,
+    TurnMessage,
+    TurnRetrieval,
+    TurnSilent,
+    TurnToolCall,
+    TurnToolResult,
+    TurnTyping,
 )
 from sage_client.models.items import AppendedItem, Item, ItemKind, ItemOrder, NewItem, ToolInvocation
 from sage_client.models.memory import (
@@ -78,6 +130,12 @@ from sage_client.models.memory import (
     Vector,
     WrittenMemory,
 )
+from sage_client.models.overlays import (
+    MergedOverlay,
+    OverlayChange,
+    OverlayChangeKind,
+    OverlayConflictPolicy,
+)
 from sage_client.models.page import Page
 from sage_client.models.scratchpads import Scratchpad
 from sage_client.models.search import ScoreEvidence, SearchQuery, SearchResult, SearchResults
@@ -89,34 +147,61 @@ from sage_client.models.transfer import (
     ImportDone,
     ImportProgress,
 )
+from sage_client.models.turns import (
+    CancelCause,
+    OnBusy,
+    StopReason,
+    TokenUsage,
+    Turn,
+    TurnOrigin,
+    TurnStatus,
+)
 from sage_client.options import TlsOptions, Token
 from sage_client.retry import Repeat, RetryPolicy
 
 __all__ = [
     "Aborted",
+    "Agent",
+    "AgentHandle",
+    "AgentMatch",
+    "AgentSettings",
     "AlreadyExists",
     "ApiKey",
     "ApiKeyRole",
     "AppendedItem",
+    "AsyncAgentHandle",
+    "AsyncChat",
     "AsyncSageClient",
+    "AsyncWatch",
     "BatchDeleted",
     "Block",
     "BlockActor",
     "BlockRevision",
+    "CancelCause",
     "Cancelled",
+    "Chat",
+    "ClearedThread",
+    "CompactionMode",
+    "CompactionSettings",
+    "ContextPreview",
+    "ContextSection",
+    "ContextSectionKind",
     "Conversation",
     "ConversationMemory",
     "ConversationOrder",
+    "ConversationSummary",
     "CreatedApiKey",
     "DataLoss",
     "DeadJob",
     "DeadlineExceeded",
+    "DeletedAgent",
     "DeletedMemories",
     "Document",
     "DocumentStatus",
     "EmbedPurpose",
     "Embeddings",
     "Erasure",
+    "EventChannel",
     "ExportChunk",
     "ExportDone",
     "ExportEvent",
@@ -124,7 +209,10 @@ __all__ = [
     "FailedPrecondition",
     "Failure",
     "FieldViolation",
+    "Flag",
+    "FlagScope",
     "FloatArray",
+    "HandoffCause",
     "ImportDone",
     "ImportProgress",
     "IngestAccepted",
@@ -141,14 +229,20 @@ __all__ = [
     "JobQueueStats",
     "Memory",
     "MemoryFilter",
+    "MemoryMode",
     "MemorySource",
     "MemorySourceCount",
     "MemoryStats",
     "MemoryTrust",
+    "MergedOverlay",
     "NewItem",
     "NewMemory",
     "NotFound",
+    "OnBusy",
     "OutOfRange",
+    "OverlayChange",
+    "OverlayChangeKind",
+    "OverlayConflictPolicy",
     "Page",
     "PermissionDenied",
     "Provenance",
@@ -165,16 +259,42 @@ __all__ = [
     "SearchResult",
     "SearchResults",
     "ServerInfo",
+    "StopReason",
+    "Summarized",
     "TagMatch",
     "TlsOptions",
     "Token",
+    "TokenUsage",
+    "ToolInfo",
     "ToolInvocation",
+    "ToolOutcome",
+    "Turn",
+    "TurnAccepted",
+    "TurnCancelled",
+    "TurnCancelledError",
+    "TurnCompaction",
+    "TurnDelta",
+    "TurnDone",
+    "TurnEvent",
+    "TurnFailed",
+    "TurnFailedError",
+    "TurnHandoff",
+    "TurnHeartbeat",
+    "TurnMessage",
+    "TurnOrigin",
+    "TurnRetrieval",
+    "TurnSilent",
+    "TurnStatus",
+    "TurnToolCall",
+    "TurnToolResult",
+    "TurnTyping",
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",
     "Unknown",
     "User",
     "Vector",
+    "Watch",
     "WrittenMemory",
     "connect",
     "connect_async",

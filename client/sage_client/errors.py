@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 import grpc
 
+from sage_client.models.events import TurnCancelled, TurnFailed
+
 
 @dataclass(frozen=True, slots=True)
 class FieldViolation:
@@ -105,7 +107,7 @@ class Aborted(SageError):
 
 
 class OutOfRange(SageError):
-    """The call asks for something past the end."""
+    """The call asks for something past the end, or for events that are no longer kept."""
 
 
 class Unimplemented(SageError):
@@ -126,6 +128,51 @@ class DataLoss(SageError):
 
 class Unauthenticated(SageError):
     """No credentials, or none that are valid now."""
+
+
+class TurnFailedError(SageError):
+    """The call went well, but the turn failed: it was accepted, and what it committed stays.
+
+    - `reason`, `message`, `retry_after`: as for a call that failed. `code` is OK.
+    - `retryable`: True if sending the message again can help.
+    - `event`: the turn's last event.
+    - `messages`: what the agent said before.
+    """
+
+    def __init__(self, event: TurnFailed, messages: tuple[str, ...]) -> None:
+        delay = event.retry_delay
+        super().__init__(
+            Failure(
+                grpc.StatusCode.OK,
+                event.message,
+                reason=event.reason,
+                retry_after=None if delay is None else delay.total_seconds(),
+            )
+        )
+        self.args = (event, messages)
+        self.event = event
+        self.messages = messages
+        self.retryable = event.retryable
+
+    def __str__(self) -> str:
+        return f"{self.message} (reason={self.reason}, turn_id={self.event.turn_id})"
+
+
+class TurnCancelledError(SageError):
+    """The call went well, but the turn was cancelled: it was accepted, and what it committed stays.
+
+    - `event`: the turn's last event, with the cause. `code` is OK, and there is no `reason`.
+    - `messages`: what the agent said before.
+    """
+
+    def __init__(self, event: TurnCancelled, messages: tuple[str, ...]) -> None:
+        super().__init__(Failure(grpc.StatusCode.OK, "The turn was cancelled."))
+        self.args = (event, messages)
+        self.event = event
+        self.messages = messages
+
+    def __str__(self) -> str:
+        return f"{self.message} (cause={self.event.cause}, turn_id={self.event.turn_id})"
 
 
 _BY_CODE: dict[grpc.StatusCode, type[SageError]] = {

@@ -26,6 +26,10 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.min_reconnect_backoff_ms", 1000),
     ("grpc.max_reconnect_backoff_ms", 5000),
+    # A quiet stream cannot tell a dead connection from a slow model. The server allows a ping in 10 seconds.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.http2.max_pings_without_data", 0),
 )
 
 # A user's id may be any text, a header only ASCII: the server undoes percent-encoding. Plain ids go as they

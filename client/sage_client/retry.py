@@ -8,7 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from sage_client.errors import ResourceExhausted, SageError, Unavailable
+from sage_client.errors import (
+    DeadlineExceeded,
+    Internal,
+    ResourceExhausted,
+    SageError,
+    Unavailable,
+    Unknown,
+)
 
 # The server's own limits, which turn a call away before it begins. A model's limit may come in its middle.
 _REFUSED = frozenset({"RATE_LIMITED", "OVERLOADED", "SHUTTING_DOWN"})
@@ -22,6 +29,9 @@ class Repeat(Enum):
 
     IF_REFUSED = auto()
     """The second time fails or does something more, so try again only if the first surely did nothing."""
+
+    RESUMED = auto()
+    """A stream that the second time goes on where the first broke off, so that it may break off anyhow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +62,18 @@ class RetryPolicy:
         match error:
             case ResourceExhausted():
                 # Without RetryInfo the request is too large, and will be next time.
-                return error.retry_after is not None and (repeat is Repeat.SAFE or error.reason in _REFUSED)
+                return error.retry_after is not None and (
+                    repeat is not Repeat.IF_REFUSED or error.reason in _REFUSED
+                )
             case Unavailable():
                 # The connection or the database went away, perhaps after the work was done. Only a server
                 # that is stopping says that nothing was.
-                return repeat is Repeat.SAFE or error.reason in _REFUSED
+                return repeat is not Repeat.IF_REFUSED or error.reason in _REFUSED
+            case DeadlineExceeded():
+                return repeat is Repeat.RESUMED
+            case Internal() | Unknown():
+                # A fault of Sage has a reason. Without one the stream was cut on its way.
+                return repeat is Repeat.RESUMED and error.reason is None
             case _:
                 return False
 

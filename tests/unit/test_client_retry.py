@@ -43,6 +43,15 @@ def attempts(
         (CODE.INVALID_ARGUMENT, None, Repeat.SAFE, False),
         (CODE.INTERNAL, None, Repeat.SAFE, False),
         (CODE.UNKNOWN, None, Repeat.SAFE, False),
+        (CODE.UNAVAILABLE, None, Repeat.RESUMED, True),
+        (CODE.RESOURCE_EXHAUSTED, 1.0, Repeat.RESUMED, True),
+        (CODE.RESOURCE_EXHAUSTED, None, Repeat.RESUMED, False),
+        (CODE.DEADLINE_EXCEEDED, None, Repeat.RESUMED, True),
+        (CODE.INTERNAL, None, Repeat.RESUMED, True),
+        (CODE.UNKNOWN, None, Repeat.RESUMED, True),
+        (CODE.CANCELLED, None, Repeat.RESUMED, False),
+        (CODE.OUT_OF_RANGE, None, Repeat.RESUMED, False),
+        (CODE.NOT_FOUND, None, Repeat.RESUMED, False),
     ],
 )
 def test_only_what_is_safe_is_tried_again(
@@ -58,6 +67,10 @@ def test_a_change_is_tried_again_only_if_it_was_turned_away_at_the_door(reason: 
     error = failed(CODE.RESOURCE_EXHAUSTED, 1.0, reason)
 
     assert RetryPolicy().allows(error, Repeat.IF_REFUSED) is allowed
+
+
+def test_a_fault_of_the_server_itself_is_not_mended_by_another_stream() -> None:
+    assert not RetryPolicy().allows(failed(CODE.INTERNAL, reason="INTERNAL"), Repeat.RESUMED)
 
 
 def test_waits_grow_up_to_a_limit_and_end_with_the_last_attempt() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sage.v1 import admin_pb2, conversation_pb2, conversation_service_pb2, item_pb2
-from sage_client import ApiKeyRole, ConversationMemory, ItemKind, NewItem, TlsOptions
+from sage_client import ApiKeyRole, ConversationMemory, FlagScope, ItemKind, NewItem, TlsOptions
 from sage_client._wire import enums
 from sage_client._wire.conversations import conversation_from, item_from, new_item_to, update_to
 from sage_client._wire.times import time_to
@@ -24,13 +24,16 @@ def test_every_value_of_the_contract_has_its_own_on_our_side() -> None:
     kinds = {enums.kind_from(number) for number in item_pb2.ItemKind.values()[1:]}
     memories = {enums.memory_from(number) for number in conversation_pb2.ConversationMemory.values()[1:]}
     roles = {enums.role_from(number) for number in admin_pb2.ApiKeyRole.values()[1:]}
+    scopes = {enums.flag_scope_from(number) for number in admin_pb2.FlagScope.values()[1:]}
 
     assert kinds == set(ItemKind) - {ItemKind.UNKNOWN}
     assert memories == set(ConversationMemory) - {ConversationMemory.UNKNOWN}
     assert roles == set(ApiKeyRole) - {ApiKeyRole.UNKNOWN}
+    assert scopes == set(FlagScope) - {FlagScope.UNKNOWN}
     assert all(enums.kind_from(enums.kind_to(kind)) is kind for kind in kinds)
     assert all(enums.memory_from(enums.memory_to(memory)) is memory for memory in memories)
     assert all(enums.role_from(enums.role_to(role)) is role for role in roles)
+    assert all(enums.flag_scope_from(enums.flag_scope_to(scope)) is scope for scope in scopes)
 
 
 def test_a_value_of_a_newer_server_is_unknown_and_cannot_be_sent() -> None:

@@ -1,5 +1,5 @@
 # Generated from client/sage_client/_async/admin.py by scripts/sync_client.py: do not edit.
-"""Administration: API keys, users, keys, background jobs, the server."""
+"""Administration: API keys, users, keys, feature flags, background jobs, the server."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from sage_client._wire.admin import (
     api_key_from,
     dead_job_from,
     erasure_from,
+    flag_from,
     job_stats_from,
     server_info_from,
     user_from,
 )
-from sage_client._wire.enums import role_to
+from sage_client._wire.enums import flag_scope_to, role_to
 from sage_client._wire.times import time_to
 from sage_client.models.admin import (
     ApiKey,
@@ -28,6 +29,8 @@ from sage_client.models.admin import (
     CreatedApiKey,
     DeadJob,
     Erasure,
+    Flag,
+    FlagScope,
     JobQueueStats,
     RootKeyRotation,
     ServerInfo,
@@ -118,6 +121,42 @@ class Admin:
         # that was cut short.
         response = self._transport.unary(self._stub.RotateRootKey, request, repeat=Repeat.SAFE)
         return RootKeyRotation(response.root_key_id, response.rewrapped_keys)
+
+    def list_flags(
+        self, *, scope: FlagScope | None = None, tenant: str = "", page_size: int = 0
+    ) -> Iterator[Flag]:
+        """All feature flags that are set, at one level or at every level that the caller may see."""
+        return every(partial(self.list_flags_page, scope=scope, tenant=tenant, page_size=page_size))
+
+    def list_flags_page(
+        self, *, page_token: str = "", scope: FlagScope | None = None, tenant: str = "", page_size: int = 0
+    ) -> Page[Flag]:
+        """One page of feature flags."""
+        request = pb.ListFlagsRequest(
+            page_size=page_size, page_token=page_token, scope=flag_scope_to(scope), tenant=tenant
+        )
+        response = self._transport.unary(self._stub.ListFlags, request, repeat=Repeat.SAFE)
+        return Page(tuple(flag_from(message) for message in response.flags), response.next_page_token)
+
+    def set_flag(
+        self, name: str, scope: FlagScope, *, enabled: bool, tenant: str = "", external_id: str = ""
+    ) -> Flag:
+        """Set a feature flag at one level. The global one is for OPERATOR only, and has no tenant.
+
+        `external_id` names the user at the user level. NotFound if the tenant has never seen them.
+        """
+        request = pb.SetFlagRequest(
+            name=name, scope=flag_scope_to(scope), tenant=tenant, external_id=external_id, enabled=enabled
+        )
+        response = self._transport.unary(self._stub.SetFlag, request, repeat=Repeat.SAFE)
+        return flag_from(response.flag)
+
+    def clear_flag(self, name: str, scope: FlagScope, *, tenant: str = "", external_id: str = "") -> None:
+        """Remove a feature flag from one level, so that the next one decides. It may be gone already."""
+        request = pb.ClearFlagRequest(
+            name=name, scope=flag_scope_to(scope), tenant=tenant, external_id=external_id
+        )
+        self._transport.unary(self._stub.ClearFlag, request, repeat=Repeat.SAFE)
 
     def job_stats(self) -> tuple[JobQueueStats, ...]:
         """How the background jobs are doing, by kind. OPERATOR only."""

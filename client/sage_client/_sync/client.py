@@ -3,17 +3,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
 import grpc
 
+from sage.v1 import agent_service_pb2
 from sage_client._sync.admin import Admin
+from sage_client._sync.agent_handle import AgentHandle
+from sage_client._sync.agents import MAIN, Agents
 from sage_client._sync.conversations import Conversations
 from sage_client._sync.memory import Memories
 from sage_client._sync.stubs import Stubs
 from sage_client._sync.transport import Transport, open_channel
+from sage_client._sync.turns import Turns
+from sage_client._sync.watch import Watch
+from sage_client._wire.agent_enums import channel_to
+from sage_client._wire.times import duration_to
+from sage_client.models.events import EventChannel
 from sage_client.options import (
     DEFAULT_ADDRESS,
     DEFAULT_STREAM_TIMEOUT,
@@ -29,7 +39,8 @@ from sage_client.unset import UNSET, Unset
 class SageClient:
     """A connection to Sage. Make one with `connect`, share it freely, and close it once.
 
-    - `conversations`, `memory`, `admin`: the services.
+    - `agent("main")`: an agent to talk to. `watch()`: what all agents do.
+    - `agents`, `turns`, `conversations`, `memory`, `admin`: the services.
     - `stubs`, `transport`: raw methods for what is not wrapped, and how to send them.
     - `channel`: the gRPC channel below.
     """
@@ -40,9 +51,44 @@ class SageClient:
         # Making them takes longer than a call: clients on one channel share them.
         self.stubs = stubs or Stubs(channel)
         self.transport = Transport(options)
-        self.conversations = Conversations(self.transport, self.stubs.conversations)
+        self.agents = Agents(self.transport, self.stubs.agents)
+        self.turns = Turns(self.transport, self.stubs.agents)
+        self.conversations = Conversations(self.transport, self.stubs.conversations, self.stubs.agents)
         self.memory = Memories(self.transport, self.stubs.memory)
         self.admin = Admin(self.transport, self.stubs.admin)
+
+    def agent(self, name: str = MAIN) -> AgentHandle:
+        """One agent by name or id, to talk to: `client.agent().chat("Good morning!").text()`."""
+        return AgentHandle(self.transport, self.stubs.agents, self.agents, name)
+
+    def watch(
+        self,
+        *,
+        after_event_id: int | None = None,
+        channels: Iterable[EventChannel] = (),
+        agent: str = "",
+        heartbeat_interval: timedelta | None = None,
+        deltas: bool = False,
+        heartbeats: bool = False,
+    ) -> Watch:
+        """What the user's agents do, in all threads and on all replicas, until you leave.
+
+        - `after_event_id`: the `cursor` of an earlier watch, to miss nothing; 0 for all that is kept.
+          OutOfRange if it is older than what the server keeps, 24 hours. Default: from now on.
+        - `channels`: default: PROACTIVE, what agents do while nobody asked.
+        - `agent`: only this one, by name or id.
+        - `heartbeat_interval`: how long the server is quiet before it says that it is there. `heartbeats`:
+          True to see that too.
+        - `deltas`: True for words as models produce them.
+        """
+        request = agent_service_pb2.WatchEventsRequest(
+            after_event_id=after_event_id,
+            channels=[channel_to(channel) for channel in channels],
+            agent=agent,
+            heartbeat_interval=duration_to(heartbeat_interval),
+            include_deltas=deltas,
+        )
+        return Watch(self.transport, self.stubs.agents, request, heartbeats=heartbeats)
 
     def with_options(
         self,
@@ -102,7 +148,8 @@ def connect(
     - `tls`: True for the roots that gRPC ships, TlsOptions for own files. Without TLS a token travels in
       the clear, so keep that to the loopback address.
     - `timeout`: seconds that a call may take, its retries included. `stream_timeout`: the same for export,
-      for each call of an import, and for taking in a document.
+      for each call of an import, and for taking in a document. A turn or a watch may last longer: it goes
+      on with another stream, unless one stays silent for as long.
     """
     options = ClientOptions(
         token=token, user=user, timeout=timeout, stream_timeout=stream_timeout, retry=retry

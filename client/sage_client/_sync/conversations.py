@@ -5,24 +5,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from sage.v1 import conversation_service_pb2 as pb
+from sage_client._sync.chat import Chat
 from sage_client._sync.paging import every
 from sage_client._sync.transfer import Transfer
+from sage_client._sync.transport import Transport
+from sage_client._wire.agent_enums import on_busy_to
 from sage_client._wire.conversations import (
     appended_from,
     conversation_from,
     item_from,
     new_item_to,
+    summarized_from,
+    summary_from,
     update_to,
 )
 from sage_client._wire.enums import conversation_order_to, item_order_to, kind_to, memory_to
-from sage_client.models.conversations import BatchDeleted, Conversation, ConversationMemory, ConversationOrder
+from sage_client._wire.progress import TurnProgress
+from sage_client.models.conversations import (
+    BatchDeleted,
+    Conversation,
+    ConversationMemory,
+    ConversationOrder,
+    ConversationSummary,
+    Summarized,
+)
 from sage_client.models.items import AppendedItem, Item, ItemKind, ItemOrder, NewItem
 from sage_client.models.page import Page
+from sage_client.models.turns import OnBusy
 from sage_client.retry import Repeat
 from sage_client.unset import UNSET, Unset
+
+if TYPE_CHECKING:
+    from sage.v1.agent_service_pb2_grpc import AgentServiceStub
+    from sage.v1.conversation_service_pb2_grpc import ConversationServiceStub
 
 
 class Conversations(Transfer):
@@ -31,6 +50,15 @@ class Conversations(Transfer):
     What creates something sends a request id, the same on every attempt, so that a retry never creates it
     twice. Give your own `request_id` (a UUID) to be as safe across restarts of your program.
     """
+
+    def __init__(
+        self,
+        transport: Transport,
+        stub: ConversationServiceStub,
+        agents_stub: AgentServiceStub,
+    ) -> None:
+        super().__init__(transport, stub)
+        self._agents_stub = agents_stub
 
     def create(
         self,
@@ -214,3 +242,56 @@ class Conversations(Transfer):
         request = pb.DeleteItemRequest(conversation_id=conversation_id, item_id=item_id)
         # As with delete: a repeat would be NOT_FOUND.
         self._transport.unary(self._stub.DeleteItem, request, repeat=Repeat.IF_REFUSED)
+
+    def summaries(self, conversation_id: str, *, page_size: int = 0) -> Iterator[ConversationSummary]:
+        """The summaries of a conversation, the newest first, fetched while you iterate."""
+        return every(partial(self.summaries_page, conversation_id, page_size=page_size))
+
+    def summaries_page(
+        self, conversation_id: str, *, page_token: str = "", page_size: int = 0
+    ) -> Page[ConversationSummary]:
+        """One page of summaries."""
+        request = pb.ListSummariesRequest(
+            conversation_id=conversation_id, page_size=page_size, page_token=page_token
+        )
+        response = self._transport.unary(self._stub.ListSummaries, request, repeat=Repeat.SAFE)
+        return Page(tuple(summary_from(message) for message in response.summaries), response.next_page_token)
+
+    def summarize(
+        self, conversation_id: str, *, keep_newest: int | None = None, request_id: str | None = None
+    ) -> Summarized:
+        """Summarise what no summary covers yet, but the newest items. `keep_newest` of None means 12."""
+        request = pb.SummarizeConversationRequest(
+            conversation_id=conversation_id, keep_newest=keep_newest, request_id=request_id or str(uuid4())
+        )
+        stub = self._stub.SummarizeConversation
+        response = self._transport.unary(stub, request, repeat=Repeat.SAFE)
+        return summarized_from(response)
+
+    def respond(
+        self,
+        conversation_id: str,
+        input: str,  # noqa: A002 -- as the contract names it
+        *,
+        author: str = "",
+        on_busy: OnBusy = OnBusy.QUEUE,
+        deltas: bool = False,
+        store: bool = True,
+        request_id: str | None = None,
+    ) -> Chat:
+        """Send a message in a thread: iterate over what happens, or take `chat.text()`.
+
+        `@name` at its beginning chooses the agent. `author` is who says it, when a thread has several
+        people. The rest is as for `client.agent().chat`.
+        """
+        request = pb.RespondRequest(
+            conversation_id=conversation_id,
+            input=input,
+            author=author,
+            request_id=request_id or str(uuid4()),
+            on_busy=on_busy_to(on_busy),
+            include_deltas=deltas,
+            store=store,
+        )
+        begin = partial(self._transport.stream_once, self._stub.Respond, request)
+        return Chat(self._transport, self._agents_stub, TurnProgress(), deltas=deltas, begin=begin)

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from typing import TypeVar
 
 import grpc
 
 from sage_client._wire.failures import error_from
+from sage_client.errors import SageError
 from sage_client.options import ClientOptions, TlsOptions, channel_credentials, channel_options
 from sage_client.retry import Attempts, Repeat
 
@@ -66,18 +68,35 @@ class Transport:
         """
         attempts = Attempts(self._options.retry, repeat, self._options.stream_timeout)
         while True:
-            call = method(request, timeout=attempts.remaining(), metadata=self._options.metadata())
             started = False
             try:
-                for message in call:
-                    started = True
-                    yield message
+                with closing(self.stream_once(method, request, attempts.remaining())) as messages:
+                    for message in messages:
+                        started = True
+                        yield message
                 return
-            except grpc.RpcError as raised:
-                error = error_from(raised)
+            except SageError as error:
                 wait = attempts.wait_after(error)
                 if started or wait is None:
-                    raise error from raised
-            finally:
-                call.cancel()
+                    raise
             time.sleep(wait)
+
+    def stream_once(
+        self,
+        method: grpc.UnaryStreamMultiCallable[Request, Response],
+        request: Request,
+        timeout: float,  # noqa: ASYNC109 -- it is the call's own deadline
+    ) -> Generator[Response, None]:
+        """The messages of one attempt. Stopping early cancels the call."""
+        call = method(request, timeout=timeout, metadata=self._options.metadata())
+        try:
+            for message in call:
+                yield message
+        except grpc.RpcError as raised:
+            raise error_from(raised) from raised
+        finally:
+            call.cancel()
+
+    def resumptions(self) -> Attempts:
+        """The attempts at a stream that goes on where it broke off, until one of them gets further."""
+        return Attempts(self._options.retry, Repeat.RESUMED, self._options.stream_timeout)

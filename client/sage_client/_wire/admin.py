@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from sage.v1 import admin_pb2, admin_service_pb2
-from sage_client._wire.enums import role_from
+from sage_client._wire.enums import flag_scope_from, role_from
 from sage_client._wire.times import time_from
-from sage_client.models.admin import ApiKey, DeadJob, Erasure, JobQueueStats, Replica, ServerInfo, User
+from sage_client.models.admin import (
+    ApiKey,
+    DeadJob,
+    Erasure,
+    Flag,
+    JobQueueStats,
+    Replica,
+    ServerInfo,
+    User,
+)
 
 
 def api_key_from(message: admin_pb2.ApiKey) -> ApiKey:
@@ -57,6 +66,18 @@ def server_info_from(message: admin_service_pb2.GetServerInfoResponse) -> Server
         schema_revision=message.schema_revision,
         root_key_id=message.root_key_id,
         authentication=message.authentication,
+    )
+
+
+def flag_from(message: admin_pb2.Flag) -> Flag:
+    """A feature flag at one level."""
+    return Flag(
+        name=message.name,
+        scope=flag_scope_from(message.scope),
+        tenant=message.tenant,
+        external_id=message.external_id,
+        enabled=message.enabled,
+        update_time=time_from(message.update_time),
     )
 
 

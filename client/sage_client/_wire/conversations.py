@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sage.v1 import conversation_pb2, conversation_service_pb2, item_pb2
 from sage_client._wire.enums import kind_from, kind_to, memory_from, memory_to
 from sage_client._wire.times import time_from, time_to
-from sage_client.models.conversations import Conversation, ConversationMemory
+from sage_client.models.conversations import Conversation, ConversationMemory, ConversationSummary, Summarized
 from sage_client.models.items import AppendedItem, Item, NewItem, ToolInvocation
 from sage_client.unset import Unset
 
@@ -29,6 +29,29 @@ def conversation_from(message: conversation_pb2.Conversation) -> Conversation:
         etag=message.etag,
         summary=message.summary,
         summarized_count=message.summarized_count,
+    )
+
+
+def summary_from(message: conversation_pb2.ConversationSummary) -> ConversationSummary:
+    """A summary."""
+    return ConversationSummary(
+        id=message.id,
+        conversation_id=message.conversation_id,
+        from_seq=message.from_seq,
+        to_seq=message.to_seq,
+        message_count=message.message_count,
+        text=message.text,
+        token_count=message.token_count,
+        previous_id=message.previous_id,
+        create_time=time_from(message.create_time),
+    )
+
+
+def summarized_from(message: conversation_service_pb2.SummarizeConversationResponse) -> Summarized:
+    """What became of a request to summarise."""
+    return Summarized(
+        summary=summary_from(message.summary) if message.HasField("summary") else None,
+        applied=message.applied,
     )
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from sage.v1 import error_reason_pb2, memory_pb2
+from sage.v1 import memory_pb2
 from sage.v1 import memory_service_pb2 as pb
-from sage_client._wire.enums import stage_from, status_from, trust_from
+from sage_client._wire.enums import reason_from, stage_from, status_from, trust_from
 from sage_client._wire.times import time_from
 from sage_client.models.documents import Document, IngestAccepted, IngestDone, IngestEvent, IngestProgress
-
-_PREFIX = "ERROR_REASON_"
 
 
 def document_from(message: memory_pb2.Document) -> Document:
@@ -19,7 +17,7 @@ def document_from(message: memory_pb2.Document) -> Document:
         external_id=message.external_id,
         media_type=message.media_type,
         status=status_from(message.status),
-        failure=_failure_from(message.failure),
+        failure=reason_from(message.failure),
         chunk_count=message.chunk_count,
         byte_count=message.byte_count,
         char_count=message.char_count,
@@ -55,10 +53,3 @@ def _done_from(message: pb.IngestDone) -> IngestDone:
         deleted_count=message.deleted_count,
         memory_token=message.memory_token,
     )
-
-
-def _failure_from(number: error_reason_pb2.ErrorReason.ValueType) -> str | None:
-    if not number:
-        return None
-    reason = error_reason_pb2.ErrorReason.DESCRIPTOR.values_by_number.get(number)
-    return reason.name.removeprefix(_PREFIX) if reason is not None else "UNKNOWN"

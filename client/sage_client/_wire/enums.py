@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TypeVar
 
 from sage.v1 import (
     admin_pb2,
     conversation_pb2,
     conversation_service_pb2,
+    error_reason_pb2,
     item_pb2,
     memory_pb2,
     memory_service_pb2,
 )
-from sage_client.models.admin import ApiKeyRole
+from sage_client.models.admin import ApiKeyRole, FlagScope
 from sage_client.models.blocks import BlockActor
 from sage_client.models.conversations import ConversationMemory, ConversationOrder
 from sage_client.models.documents import DocumentStatus, IngestStage
 from sage_client.models.items import ItemKind, ItemOrder
 from sage_client.models.memory import EmbedPurpose, MemorySource, MemoryTrust, TagMatch
+
+REASON_PREFIX = "ERROR_REASON_"
 
 _MEMORY = {
     ConversationMemory.NONE: conversation_pb2.CONVERSATION_MEMORY_NONE,
@@ -35,6 +39,11 @@ _ROLE = {
     ApiKeyRole.SERVICE: admin_pb2.API_KEY_ROLE_SERVICE,
     ApiKeyRole.ADMIN: admin_pb2.API_KEY_ROLE_ADMIN,
     ApiKeyRole.OPERATOR: admin_pb2.API_KEY_ROLE_OPERATOR,
+}
+_FLAG_SCOPE = {
+    FlagScope.GLOBAL: admin_pb2.FLAG_SCOPE_GLOBAL,
+    FlagScope.TENANT: admin_pb2.FLAG_SCOPE_TENANT,
+    FlagScope.USER: admin_pb2.FLAG_SCOPE_USER,
 }
 _CONVERSATION_ORDER = {
     ConversationOrder.CREATED: conversation_service_pb2.CONVERSATION_ORDER_CREATED,
@@ -82,6 +91,7 @@ _ACTOR_FROM = {
 _MEMORY_FROM = {number: value for value, number in _MEMORY.items()}
 _KIND_FROM = {number: value for value, number in _KIND.items()}
 _ROLE_FROM = {number: value for value, number in _ROLE.items()}
+_FLAG_SCOPE_FROM = {number: value for value, number in _FLAG_SCOPE.items()}
 _SOURCE_FROM = {number: value for value, number in _SOURCE.items()}
 _TRUST_FROM = {number: value for value, number in _TRUST.items()}
 _STATUS_FROM = {number: value for value, number in _STATUS.items()}
@@ -89,7 +99,7 @@ _STATUS_FROM = {number: value for value, number in _STATUS.items()}
 
 def memory_to(value: ConversationMemory) -> conversation_pb2.ConversationMemory.ValueType:
     """Raises ValueError for UNKNOWN."""
-    return _MEMORY[_known(value)]
+    return _MEMORY[known(value)]
 
 
 def memory_from(number: conversation_pb2.ConversationMemory.ValueType) -> ConversationMemory:
@@ -99,7 +109,7 @@ def memory_from(number: conversation_pb2.ConversationMemory.ValueType) -> Conver
 
 def kind_to(value: ItemKind) -> item_pb2.ItemKind.ValueType:
     """Raises ValueError for UNKNOWN."""
-    return _KIND[_known(value)]
+    return _KIND[known(value)]
 
 
 def kind_from(number: item_pb2.ItemKind.ValueType) -> ItemKind:
@@ -109,12 +119,22 @@ def kind_from(number: item_pb2.ItemKind.ValueType) -> ItemKind:
 
 def role_to(value: ApiKeyRole) -> admin_pb2.ApiKeyRole.ValueType:
     """Raises ValueError for UNKNOWN."""
-    return _ROLE[_known(value)]
+    return _ROLE[known(value)]
 
 
 def role_from(number: admin_pb2.ApiKeyRole.ValueType) -> ApiKeyRole:
     """The role."""
     return _ROLE_FROM.get(number, ApiKeyRole.UNKNOWN)
+
+
+def flag_scope_to(value: FlagScope | None) -> admin_pb2.FlagScope.ValueType:
+    """None is every level. Raises ValueError for UNKNOWN."""
+    return admin_pb2.FLAG_SCOPE_UNSPECIFIED if value is None else _FLAG_SCOPE[known(value)]
+
+
+def flag_scope_from(number: admin_pb2.FlagScope.ValueType) -> FlagScope:
+    """The level of a feature flag."""
+    return _FLAG_SCOPE_FROM.get(number, FlagScope.UNKNOWN)
 
 
 def conversation_order_to(value: ConversationOrder) -> conversation_service_pb2.ConversationOrder.ValueType:
@@ -129,7 +149,7 @@ def item_order_to(value: ItemOrder) -> item_pb2.ItemOrder.ValueType:
 
 def source_to(value: MemorySource) -> memory_pb2.MemorySource.ValueType:
     """Raises ValueError for UNKNOWN."""
-    return _SOURCE[_known(value)]
+    return _SOURCE[known(value)]
 
 
 def source_from(number: memory_pb2.MemorySource.ValueType) -> MemorySource:
@@ -139,7 +159,7 @@ def source_from(number: memory_pb2.MemorySource.ValueType) -> MemorySource:
 
 def trust_to(value: MemoryTrust | None) -> memory_pb2.MemoryTrust.ValueType:
     """None leaves it to the server. Raises ValueError for UNKNOWN."""
-    return memory_pb2.MEMORY_TRUST_UNSPECIFIED if value is None else _TRUST[_known(value)]
+    return memory_pb2.MEMORY_TRUST_UNSPECIFIED if value is None else _TRUST[known(value)]
 
 
 def trust_from(number: memory_pb2.MemoryTrust.ValueType) -> MemoryTrust:
@@ -159,7 +179,7 @@ def purpose_to(value: EmbedPurpose) -> memory_service_pb2.EmbedPurpose.ValueType
 
 def status_to(value: DocumentStatus) -> memory_pb2.DocumentStatus.ValueType:
     """Raises ValueError for UNKNOWN."""
-    return _STATUS[_known(value)]
+    return _STATUS[known(value)]
 
 
 def status_from(number: memory_pb2.DocumentStatus.ValueType) -> DocumentStatus:
@@ -177,10 +197,19 @@ def actor_from(number: memory_pb2.BlockActor.ValueType) -> BlockActor:
     return _ACTOR_FROM.get(number, BlockActor.UNKNOWN)
 
 
-E = TypeVar("E", ConversationMemory, ItemKind, ApiKeyRole, MemorySource, MemoryTrust, DocumentStatus)
+def reason_from(number: error_reason_pb2.ErrorReason.ValueType) -> str | None:
+    """The name as `SageError.reason` has it, or None if there is none."""
+    if not number:
+        return None
+    reason = error_reason_pb2.ErrorReason.DESCRIPTOR.values_by_number.get(number)
+    return reason.name.removeprefix(REASON_PREFIX) if reason is not None else "UNKNOWN"
 
 
-def _known(value: E) -> E:
+E = TypeVar("E", bound=StrEnum)
+
+
+def known(value: E) -> E:
+    """The value itself. Raises ValueError for UNKNOWN, which only stands for what was read."""
     if value.name == "UNKNOWN":
         raise ValueError(f"{type(value).__name__}.UNKNOWN cannot be sent")
     return value

@@ -9,10 +9,10 @@ import grpc
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
+from sage_client._wire.enums import REASON_PREFIX
 from sage_client.errors import Failure, FieldViolation, SageError, error_for
 
 _DOMAIN = "sage"
-_PREFIX = "ERROR_REASON_"
 _DETAILS = "grpc-status-details-bin"
 _REQUEST_ID = "x-request-id"
 
@@ -43,7 +43,7 @@ def failure_from(code: grpc.StatusCode, message: str, details: bytes, request_id
     return Failure(
         code=code,
         message=message,
-        reason=info.reason.removeprefix(_PREFIX) if info.domain == _DOMAIN else None,
+        reason=info.reason.removeprefix(REASON_PREFIX) if info.domain == _DOMAIN else None,
         metadata=dict(info.metadata) if info.domain == _DOMAIN else {},
         field_violations=tuple(
             FieldViolation(violation.field, violation.description)

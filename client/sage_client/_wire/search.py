@@ -34,7 +34,7 @@ def search_to(query: SearchQuery) -> pb.SearchMemoriesRequest:
 def search_from(message: pb.SearchMemoriesResponse) -> SearchResults:
     """What a search found."""
     return SearchResults(
-        results=tuple([_result_from(result) for result in message.results]),
+        results=tuple([result_from(result) for result in message.results]),
         memory_token=message.memory_token,
         candidate_count=message.candidate_count,
         embedding_model=message.embedding_model,
@@ -42,15 +42,8 @@ def search_from(message: pb.SearchMemoriesResponse) -> SearchResults:
     )
 
 
-def _consistency_to(query: SearchQuery) -> memory_pb2.Consistency | None:
-    if query.fully_consistent:
-        return memory_pb2.Consistency(fully_consistent=True)
-    if query.at_least_as_fresh:
-        return memory_pb2.Consistency(at_least_as_fresh=query.at_least_as_fresh)
-    return None
-
-
-def _result_from(message: memory_pb2.SearchResult) -> SearchResult:
+def result_from(message: memory_pb2.SearchResult) -> SearchResult:
+    """A memory that was found. Searches read many: the fields go by position."""
     return SearchResult(
         memory_from(message.memory),
         message.rank,
@@ -63,6 +56,14 @@ def _result_from(message: memory_pb2.SearchResult) -> SearchResult:
         tuple(message.matched_terms),
         _evidence_from(message.evidence) if message.HasField("evidence") else None,
     )
+
+
+def _consistency_to(query: SearchQuery) -> memory_pb2.Consistency | None:
+    if query.fully_consistent:
+        return memory_pb2.Consistency(fully_consistent=True)
+    if query.at_least_as_fresh:
+        return memory_pb2.Consistency(at_least_as_fresh=query.at_least_as_fresh)
+    return None
 
 
 def _evidence_from(message: memory_pb2.ScoreEvidence) -> ScoreEvidence:

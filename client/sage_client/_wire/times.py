@@ -1,9 +1,10 @@
-"""Times."""
+"""Times and durations."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -22,4 +23,13 @@ def time_to(value: datetime | None) -> Timestamp | None:
         raise ValueError("a time needs a time zone, for example datetime.now(UTC)")
     message = Timestamp()
     message.FromDatetime(value)
+    return message
+
+
+def duration_to(value: timedelta | None) -> Duration | None:
+    """A duration as the contract carries it."""
+    if value is None:
+        return None
+    message = Duration()
+    message.FromTimedelta(value)
     return message

@@ -99,6 +99,29 @@ class ServerInfo:
     authentication: str
 
 
+class FlagScope(StrEnum):
+    """Where a feature flag applies. The most specific level wins."""
+
+    GLOBAL = "global"
+    """The whole installation."""
+    TENANT = "tenant"
+    USER = "user"
+    UNKNOWN = "unknown"
+    """A level that this version of the client does not know. Never sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A feature flag's value at one level. `tenant` and `external_id` are empty where a level has none."""
+
+    name: str
+    scope: FlagScope
+    tenant: str
+    external_id: str
+    enabled: bool
+    update_time: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class JobQueueStats:
     """How many background jobs of a kind wait, run, and failed for good, and how long the oldest waits."""

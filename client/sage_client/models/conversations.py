@@ -33,7 +33,8 @@ class Conversation:
     """A thread as it was when it was read. All times are in UTC.
 
     `last_item_time` is None while the thread has never had an item, `delete_time` while it is live.
-    `etag` changes with title, metadata, memory and deletion, not with new items.
+    `etag` changes with title, metadata, memory and deletion, not with new items. `summary` is the newest
+    one, empty while there is none; all summaries together cover `summarized_count` items.
     """
 
     id: str
@@ -58,3 +59,30 @@ class BatchDeleted:
 
     deleted_count: int
     not_found: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationSummary:
+    """A summary of a stretch of a conversation, its first and last item included.
+
+    `previous_id` is the summary that it continues, empty for the first one. `token_count` is the length of
+    `text`.
+    """
+
+    id: str
+    conversation_id: str
+    from_seq: int
+    to_seq: int
+    message_count: int
+    text: str
+    token_count: int
+    previous_id: str
+    create_time: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Summarized:
+    """The newest summary, None if there is none. `applied` is False if this call did not write it."""
+
+    summary: ConversationSummary | None
+    applied: bool
