@@ -42,8 +42,7 @@ async def _run(application: Application, stopping: asyncio.Event, announce: Call
         await stopping.wait()
         _log.info("stopping: running calls may finish")
     finally:
-        await application.server.drain(settings.drain)
-        await application.workers.stop()
+        await application.stop(settings.drain)
         if metrics is not None:
             metrics()
 
@@ -91,6 +90,7 @@ def _welcome(application: Application, port: int) -> str:
         f"  data            {data_dir(settings)}",
         f"  authentication  {auth}",
         f"  embedding       {application.memory.embedders.current.model}",
+        f"  language model  {application.language_model or 'none: set SAGE_LLM_BASE_URL or OPENAI_API_KEY'}",
         f"  metrics         {settings.metrics_listen}",
     ]
     if settings.auth == "none" and settings.tls_certificate is None and not address.startswith("unix:"):

@@ -12,19 +12,25 @@ from google.protobuf.descriptor import Descriptor, MethodDescriptor
 
 from sage.v1 import (
     admin_pb2,
+    agent_pb2,
     conversation_pb2,
     conversation_service_pb2,
     error_reason_pb2,
     item_pb2,
     memory_pb2,
+    turn_event_pb2,
     usage_pb2,
 )
+from sage_server.domain.agents import CompactionMode, MemoryMode
 from sage_server.domain.blocks import BlockActorKind
 from sage_server.domain.conversations import ConversationMemory, ConversationOrder, ItemKind
 from sage_server.domain.documents import DocumentStatus
 from sage_server.domain.errors import Reason
+from sage_server.domain.events import EventChannel, EventKind, HandoffCause
+from sage_server.domain.flags import FlagScope
 from sage_server.domain.identity import Role
 from sage_server.domain.memories import MemorySource, MemoryTrust, TagMatch
+from sage_server.domain.turns import CancelCause, OnBusy, StopReason, ToolOutcome, TurnOrigin, TurnStatus
 from sage_server.domain.usage import UsagePurpose
 from sage_server.rpc.errors import STATUS_CODES
 from sage_server.rpc.registry import CONTRACT
@@ -100,11 +106,28 @@ def test_every_reason_shows_a_sample_that_is_its_own() -> None:
         (BlockActorKind, memory_pb2.BlockActor),
         (DocumentStatus, memory_pb2.DocumentStatus),
         (UsagePurpose, usage_pb2.UsagePurpose),
+        (MemoryMode, agent_pb2.MemoryMode),
+        (CompactionMode, agent_pb2.CompactionMode),
+        (FlagScope, admin_pb2.FlagScope),
+        (TurnStatus, agent_pb2.TurnStatus),
+        (TurnOrigin, agent_pb2.TurnOrigin),
+        (StopReason, turn_event_pb2.StopReason),
+        (CancelCause, turn_event_pb2.CancelCause),
+        (ToolOutcome, turn_event_pb2.ToolOutcome),
+        (OnBusy, turn_event_pb2.OnBusy),
+        (EventChannel, turn_event_pb2.EventChannel),
+        (HandoffCause, turn_event_pb2.HandoffCause),
     ],
 )
 def test_numbers_of_the_domain_are_those_of_the_contract(ours: type[IntEnum], theirs: object) -> None:
     named = {key.removeprefix(_prefix(theirs)): value for key, value in theirs.items()}  # type: ignore[attr-defined]
     assert {member.name: member.value for member in ours} == {k: v for k, v in named.items() if v}
+
+
+def test_kinds_of_events_are_the_numbers_of_their_fields() -> None:
+    fields = turn_event_pb2.TurnEvent.DESCRIPTOR.oneofs_by_name["event"].fields
+    numbers = {field.name.upper(): field.number for field in fields}
+    assert {kind.name: kind.value for kind in EventKind}.items() <= numbers.items()
 
 
 def test_roles_of_the_domain_are_those_of_the_contract() -> None:

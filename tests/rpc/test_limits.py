@@ -11,7 +11,7 @@ import pytest
 import sage_client
 from sage.v1 import conversation_service_pb2 as pb
 from sage.v1 import item_pb2
-from sage_client import NewItem, RetryPolicy
+from sage_client import FlagScope, NewItem, RetryPolicy
 from support.server import running_server
 
 NO_RETRY = RetryPolicy(max_attempts=1)
@@ -58,8 +58,9 @@ async def test_a_request_that_is_too_large_is_refused_with_the_limit(dsn: str) -
 
 
 async def test_a_dry_pool_is_overload_and_not_a_failure(dsn: str) -> None:
-    async with running_server(dsn, pool_min=1, pool_max=1, pool_timeout=0.2, recall=False) as server:
+    async with running_server(dsn, pool_min=1, pool_max=1, pool_timeout=0.2) as server:
         async with sage_client.connect_async(server.address, retry=NO_RETRY) as client:
+            await client.admin.set_flag("auto_embedding", FlagScope.GLOBAL, enabled=False)
             thread = await client.conversations.create()
             answers = await asyncio.gather(
                 *(

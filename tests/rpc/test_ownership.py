@@ -20,6 +20,7 @@ from google.protobuf.descriptor import MethodDescriptor
 
 import sage_client
 from sage_client import MemoryFilter, MemorySource, NewItem
+from support.agent_calls import Agents, with_thread
 from support.contract import (
     BY_NAME,
     METHODS,
@@ -94,6 +95,8 @@ NOT_FOUND = {
     "ListItems": Foreign(_conversation),
     "AppendItems": Foreign(_conversation),
     "DeleteItem": Foreign(_item),
+    "ListSummaries": Foreign(_conversation),
+    "SummarizeConversation": Foreign(_conversation),
     "ExportConversations": Foreign(_conversations),
     "GetScratchpad": Foreign(_conversation),
     "WriteScratchpad": Foreign(_conversation),
@@ -134,6 +137,14 @@ NAMES_NOBODYS_THINGS = {
     "BatchInsertMemories": "test_memories_of_one_text_stay_with_their_users",
     "EmbedText": "test_memories_of_one_text_stay_with_their_users",
     "GetMemoryStats": "test_memories_of_one_text_stay_with_their_users",
+    "CreateAgent": "test_agents_of_one_name_stay_with_their_users",
+    "GetAgent": "test_agents_of_one_name_stay_with_their_users",
+    "ListAgents": "test_agents_of_one_name_stay_with_their_users",
+    "UpdateAgent": "test_agents_of_one_name_stay_with_their_users",
+    "DeleteAgent": "test_agents_of_one_name_stay_with_their_users",
+    "FindAgents": "test_agents_of_one_name_stay_with_their_users",
+    "ListAgentItems": "test_agents_of_one_name_stay_with_their_users",
+    "ClearAgentConversation": "test_agents_of_one_name_stay_with_their_users",
 }
 """Methods of a user that take no id at all."""
 
@@ -143,6 +154,9 @@ ADMINS = {"CreateApiKey", "ListApiKeys", "RevokeApiKey", "GetUser", "RotateUserK
     "GetJobStats",
     "ListDeadJobs",
     "RetryDeadJob",
+    "ListFlags",
+    "SetFlag",
+    "ClearFlag",
 }
 """Methods that act for no user; test_credentials holds them to their tenant."""
 
@@ -482,12 +496,50 @@ async def test_documents_of_one_name_stay_with_their_users(stage: Stage) -> None
     assert (await stage.owner.memory.search("diary", document_id=ids.document)).candidate_count == 1
 
 
+async def test_agents_of_one_name_stay_with_their_users(stage: Stage) -> None:
+    """An agent is named by its name or its id, and neither reaches another user's."""
+    mine, theirs = Agents(stage.owner), Agents(stage.stranger)
+    main = await mine.enable_main(description="Knows the garden")
+    scout = await mine.create("scout", description="Knows the garden")
+    await with_thread(stage.server, stage.owner, scout, "The garden is dry")
+    before = await mine.all(), await stage.owned()
+    assert await theirs.all() == []
+    assert await theirs.find("garden") == []
+    refused = set()
+    for agent in ("scout", "main", scout.id, main.id, "nobody", str(uuid4())):
+        for name in ("GetAgent", "UpdateAgent", "DeleteAgent", "ListAgentItems", "ClearAgentConversation"):
+            request = valid_request(BY_NAME[name])
+            request.agent = agent
+            refused.add(await stage.as_stranger(BY_NAME[name], request))
+        for attempt in (
+            stage.stranger.memory.insert("x", agent=agent),
+            stage.stranger.memory.blocks.list_page(agent=agent),
+            stage.stranger.memory.documents.add(b"x", agent=agent),
+            stage.stranger.memory.scratchpads.get(agent=agent),
+        ):
+            with pytest.raises(sage_client.NotFound):
+                await attempt
+    (answer,) = refused
+    assert (answer.code, dict(answer.metadata)) == (Code.NOT_FOUND, {"resource": "agent"})
+    own = await theirs.create("scout", description="Knows the sea")
+    await theirs.enable_main()
+    assert (await theirs.get("scout")).id == own.id != scout.id
+    assert [name for name, _ in await theirs.find("garden")] == ["scout"]
+    assert list((await theirs.items("scout")).items) == []
+    await theirs.clear("scout")
+    await theirs.update("scout", description="Knows nothing")
+    await theirs.delete("scout")
+    assert (await mine.all(), await stage.owned()) == before
+    assert [item.text for item in (await mine.items("scout")).items] == ["The garden is dry"]
+
+
 async def test_a_request_id_of_another_user_is_not_replayed(stage: Stage) -> None:
-    for name in ("CreateConversation", "InsertMemory", "AppendItems", "ForkConversation"):
+    of_a_thread = ("AppendItems", "ForkConversation", "SummarizeConversation")
+    for name in ("CreateConversation", "InsertMemory", *of_a_thread):
         method = BY_NAME[name]
         request = valid_request(method)
         request.request_id = str(uuid4())
-        if name in ("AppendItems", "ForkConversation"):
+        if name in of_a_thread:
             request.conversation_id = stage.ids.conversation
         first = await stage.as_owner(method, request)
         again = await stage.as_owner(method, request)

@@ -7,7 +7,6 @@ import json
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
@@ -17,6 +16,7 @@ import pytest
 import sage_client
 from sage_client import (
     AsyncSageClient,
+    FlagScope,
     ItemKind,
     MemoryFilter,
     MemorySource,
@@ -27,8 +27,9 @@ from sage_client import (
 from sage_server.adapters.crypto import CachedKeyRing, KeyWrapping
 from sage_server.adapters.embedding import HashEmbedder, InstalledEmbedders
 from sage_server.adapters.postgres.database import Database, PoolOptions
-from sage_server.adapters.postgres.items import PostgresItemStore
 from sage_server.adapters.postgres.memories import PostgresMemoryStore
+from sage_server.adapters.postgres.summaries import PostgresSummaryStore
+from sage_server.adapters.postgres.transcripts import PostgresTranscriptStore
 from sage_server.adapters.postgres.usage import PostgresUsageStore
 from sage_server.adapters.postgres.users import PostgresKeyStore
 from sage_server.bootstrap import open_root_keys
@@ -322,18 +323,19 @@ async def test_pending_messages_are_counted_and_have_an_age(dsn: str) -> None:
             assert (await client.memory.stats()).memory_count == 3
 
 
-async def test_without_recall_no_message_is_indexed_and_memories_are(dsn: str) -> None:
-    async with (
-        running_server(dsn, recall=False) as server,
-        sage_client.connect_async(server.address, user="maria") as client,
-    ):
-        thread = await said(client, "a word")
-        await client.conversations.fork(thread.id)
-        await client.conversations.delete(thread.id)
-        await client.conversations.undelete(thread.id)
-        await client.memory.insert("archival word")
-        await indexed(client)
-        assert await texts(client) == await found(client, "word") == ["archival word"]
+async def test_without_auto_embedding_no_message_is_indexed_and_memories_are(client: AsyncSageClient) -> None:
+    name = f"user-{uuid4()}"
+    silent = client.with_options(user=name)
+    await silent.memory.insert("archival word")
+    await client.admin.set_flag("auto_embedding", FlagScope.USER, external_id=name, enabled=False)
+    thread = await said(silent, "a word")
+    await silent.conversations.fork(thread.id)
+    await silent.conversations.delete(thread.id)
+    await silent.conversations.undelete(thread.id)
+    await indexed(silent)
+    assert await texts(silent) == await found(silent, "word") == ["archival word"]
+    await said(client, "a word")
+    assert await texts(client) == ["a word"]
 
 
 async def test_what_one_replica_was_told_the_other_finds_and_forgets(dsn: str) -> None:
@@ -385,18 +387,18 @@ async def test_a_message_that_was_acknowledged_is_found_after_the_server_was_kil
         assert (await found(client, "n17", vector_weight=0))[0] == "word n17"
 
 
-@dataclass(frozen=True)
-class LateItems:
-    """An item store after whose answers something happens before anybody acts on them."""
+class LateItems(PostgresTranscriptStore):
+    """A store after whose answers something happens before anybody acts on them."""
 
-    items: PostgresItemStore
-    meanwhile: AsyncIterator[None]
+    def __init__(self, database: Database, keys: CachedKeyRing, meanwhile: AsyncIterator[None]) -> None:
+        super().__init__(database, keys)
+        self._meanwhile = meanwhile
 
-    async def list(
+    async def items(
         self, user_id: UUID, conversation_id: UUID, which: ItemFilter, size: int, after: int | None
     ) -> Page[Item, int]:
-        page = await self.items.list(user_id, conversation_id, which, size, after)
-        await anext(self.meanwhile)
+        page = await super().items(user_id, conversation_id, which, size, after)
+        await anext(self._meanwhile)
         return page
 
 
@@ -412,11 +414,12 @@ async def own_recall(server: RunningServer, meanwhile: AsyncIterator[None]) -> A
         embedders = InstalledEmbedders(HashEmbedder(), lambda *_: None)
         usage = UsageMeter(PostgresUsageStore(database), server.clock)
         yield Recall(
-            items=LateItems(PostgresItemStore(database, keys, server.clock), meanwhile),  # type: ignore[arg-type]
+            transcripts=LateItems(database, keys, meanwhile),
+            summaries=PostgresSummaryStore(database, keys),
             memories=memories,
             writer=MemoryWriter(memories, indexes, embedders, usage),
             clock=server.clock,
-            enabled=True,
+            flags=server.application.flags.flags,
         )
         indexes.close()
     finally:
@@ -426,9 +429,10 @@ async def own_recall(server: RunningServer, meanwhile: AsyncIterator[None]) -> A
 @pytest.mark.parametrize("deletion", ["item", "conversation", "all"])
 async def test_what_is_deleted_while_it_is_being_indexed_is_not_found(dsn: str, deletion: str) -> None:
     async with (
-        running_server(dsn, recall=False, embedding="hash") as server,
+        running_server(dsn, embedding="hash") as server,
         sage_client.connect_async(server.address, user="maria") as client,
     ):
+        await client.admin.set_flag("turns", FlagScope.GLOBAL, enabled=False)  # no job of the server's own
         thread = await client.conversations.create("Thread")
         items = await client.conversations.append(thread.id, [NewItem.user("one word")])
         user = UUID((await client.admin.get_user("maria")).id)

@@ -61,8 +61,7 @@ async def running_server(
         try:
             yield RunningServer(f"127.0.0.1:{port}", application, clock, dsn)
         finally:
-            await application.server.drain(0.2)
-            await application.workers.stop()
+            await application.stop(0.2)
 
 
 class ChildServer:

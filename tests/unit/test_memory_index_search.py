@@ -182,6 +182,10 @@ CONDITIONS: dict[str, list[dict[str, object]]] = {
         {"tags": ("über", "nobody"), "match": TagMatch.ALL},
     ],
     "agent": [{"agent_id": agent} for agent in (*AGENTS, UUID(int=99))],
+    "owners": [
+        {"owners": frozenset(owners)}
+        for owners in ((), (None,), AGENTS[:1], (None, AGENTS[0]), (None, *AGENTS), (UUID(int=99),))
+    ],
     "conversation": [{"conversation_id": one} for one in (*CONVERSATIONS, UUID(int=99))],
     "document": [{"document_id": one} for one in (*DOCUMENTS, UUID(int=99))],
     "start": [{"start": START + timedelta(days=100)}, {"start": START + timedelta(hours=9, days=30)}],

@@ -12,8 +12,10 @@ _MODULE = "bpe_openai._bindings"
 class O200kCounter:
     """Counts tokens of o200k_base, the encoding of current OpenAI models. Works offline."""
 
+    name = "o200k_base"
+
     def __init__(self) -> None:
-        self._tokenizer = _load_bindings().tokenizer_for_encoding("o200k_base")
+        self._tokenizer = _load_bindings().tokenizer_for_encoding(self.name)
 
     def count(self, text: str) -> int:
         """How many tokens the text has."""

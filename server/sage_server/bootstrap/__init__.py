@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -29,26 +30,41 @@ from sage_server.adapters.postgres.probe import PostgresProbe
 from sage_server.adapters.postgres.replicas import PostgresReplicaStore
 from sage_server.adapters.postgres.retention import PostgresRetentionStore
 from sage_server.adapters.postgres.rotation import PostgresRotationStore
+from sage_server.adapters.postgres.summaries import PostgresSummaryStore
+from sage_server.adapters.postgres.transcripts import PostgresTranscriptStore
 from sage_server.adapters.postgres.usage import PostgresUsageStore
 from sage_server.adapters.postgres.users import PostgresErasureStore, PostgresKeyStore, PostgresUserStore
 from sage_server.adapters.telemetry import LINES, open_tracer
 from sage_server.adapters.tokenizer import O200kCounter
+from sage_server.bootstrap.agents import AgentNeeds, build_agents
 from sage_server.bootstrap.embedding import open_embedders
+from sage_server.bootstrap.events import EventParts, build_events
+from sage_server.bootstrap.flags import FlagParts, open_flags
+from sage_server.bootstrap.language_models import open_language_models
 from sage_server.bootstrap.memory import MemoryNeeds, MemoryParts, build_memory
+from sage_server.bootstrap.turns import BuiltTurns, TurnNeeds, build_toolbox, build_turns
+from sage_server.bootstrap.web import open_web
+from sage_server.domain.agents import TurnLimits
 from sage_server.domain.errors import SageError
+from sage_server.domain.flags import Feature
 from sage_server.domain.ids import INSTALLATION, new_id
 from sage_server.domain.jobs import JobKind
 from sage_server.engine.caches import Caches
+from sage_server.engine.compactor import Compactor
 from sage_server.engine.replicas import Replicas
 from sage_server.engine.usage import UsageMeter
 from sage_server.ports.clock import Clock
 from sage_server.ports.embedding import Embedders
 from sage_server.ports.jobs import JobQueue
 from sage_server.ports.keys import KeyStore, RootKeys
+from sage_server.ports.language_model import LanguageModels, Purpose
 from sage_server.ports.stores import DatabaseProbe, Replica, ReplicaStore
+from sage_server.ports.tokens import TokenCounter
+from sage_server.ports.web import WebAccess
 from sage_server.rpc.admin_servicer import AdminServicer
 from sage_server.rpc.call import Interceptor
 from sage_server.rpc.conversation_servicer import ConversationServicer
+from sage_server.rpc.flag_servicer import FlagServicer
 from sage_server.rpc.interceptors.authentication import Authenticate
 from sage_server.rpc.interceptors.errors import Errors
 from sage_server.rpc.interceptors.limits import LimitOptions, Limits
@@ -61,6 +77,7 @@ from sage_server.rpc.page_tokens import PageTokens
 from sage_server.rpc.pipeline import Deadlines, Pipeline
 from sage_server.rpc.registry import methods
 from sage_server.rpc.server import GrpcServer, ServerOptions, TlsFiles
+from sage_server.rpc.summary_servicer import SummaryServicer
 from sage_server.rpc.usage_servicer import UsageServicer
 from sage_server.services.api_keys import ApiKeys
 from sage_server.services.authentication import Authentication
@@ -69,6 +86,7 @@ from sage_server.services.jobs import Jobs
 from sage_server.services.key_rotation import KeyRotation
 from sage_server.services.retention import Retention
 from sage_server.services.server_info import ServerInformation
+from sage_server.services.summaries import Summaries
 from sage_server.services.transfer import Transfer
 from sage_server.services.usage import Usage
 from sage_server.services.users import Users
@@ -77,6 +95,7 @@ from sage_server.workers.index_metrics import IndexMetrics
 from sage_server.workers.job_metrics import JobMetrics
 from sage_server.workers.jobs import JobWorkers
 from sage_server.workers.loops import Loop, Workers
+from sage_server.workers.turn_metrics import TurnMetrics
 
 ROOT_KEY_FILE = "root.key"
 _SYNC_EVERY = 1.0
@@ -90,6 +109,7 @@ _JOB_LIMITS = {JobKind.INDEX_ITEMS: 16, JobKind.REEMBED_USER: 2, JobKind.INGEST_
 _COUNT_EVERY = 5.0
 _FOLLOW_EVERY = 0.5
 _REEMBED_EVERY = 30.0
+_FLAGS_EVERY = 1.0
 _log = logging.getLogger("sage.server")
 
 
@@ -108,7 +128,20 @@ class Application:
     retention: Retention
     probe: DatabaseProbe
     usage: UsageMeter
+    flags: FlagParts
     memory: MemoryParts
+    events: EventParts
+    turns: BuiltTurns
+    language_model: str
+    """The model that answers, unless an agent names another; empty if there is none."""
+
+    async def stop(self, grace: float) -> None:
+        """Take nothing more, let calls and turns finish for a while, and give what is left to others."""
+        give_up = time.monotonic() + grace
+        self.turns.workers.close()
+        await self.server.drain(grace)
+        await self.turns.workers.drain(max(0.0, give_up - time.monotonic()))
+        await self.workers.stop()
 
 
 def data_dir(settings: Settings) -> Path:
@@ -150,7 +183,12 @@ async def open_application(settings: Settings, clock: Clock | None = None) -> As
         database = await Database.open(access.dsn, _pool_options(settings))
         stack.push_async_callback(database.close)
         embedders = await stack.enter_async_context(open_embedders(settings))
-        application = await _build(settings, database, access, embedders, clock or SystemClock())
+        tokens = O200kCounter()
+        models = await stack.enter_async_context(open_language_models(settings, tokens))
+        web = await stack.enter_async_context(open_web(settings))
+        parts = _Opened(settings, database, access, embedders, models, web, tokens, clock or SystemClock())
+        application = await _build(parts)
+        stack.callback(application.flags.flags.close)
         stack.callback(application.memory.indexes.close)
         stack.push_async_callback(application.replicas.leave)
         stack.push_async_callback(application.usage.close)
@@ -195,9 +233,23 @@ def open_root_keys(settings: Settings) -> RootKeys:
     return FileRootKeys.open_or_create(data_dir(settings) / ROOT_KEY_FILE)
 
 
-async def _build(
-    settings: Settings, database: Database, access: DatabaseAccess, embedders: Embedders, clock: Clock
-) -> Application:
+@dataclass(frozen=True)
+class _Opened:
+    """What the application is built on."""
+
+    settings: Settings
+    database: Database
+    access: DatabaseAccess
+    embedders: Embedders
+    models: LanguageModels
+    web: WebAccess
+    tokens: TokenCounter
+    clock: Clock
+
+
+async def _build(opened: _Opened) -> Application:
+    settings, database, access = opened.settings, opened.database, opened.access
+    embedders, models, tokens, clock = opened.embedders, opened.models, opened.tokens, opened.clock
     root_keys = open_root_keys(settings)
     wrapping = KeyWrapping(root_keys)
     key_store = PostgresKeyStore(database, clock)
@@ -209,10 +261,14 @@ async def _build(
     authentication = _authentication(settings, users, api_key_store, clock)
     conversations = PostgresConversationStore(database, keys)
     items = PostgresItemStore(database, keys, clock)
+    transcripts = PostgresTranscriptStore(database, keys)
+    summaries = PostgresSummaryStore(database, keys)
     pages = PageTokens(keys)
     queue = PostgresJobQueue(database)
     usage_store = PostgresUsageStore(database)
     usage = UsageMeter(usage_store, clock)
+    flags = await open_flags(settings, database, clock)
+    events = build_events(settings, database, access.dsn, keys, clock)
     memory = build_memory(
         MemoryNeeds(
             settings=settings,
@@ -221,19 +277,72 @@ async def _build(
             clock=clock,
             embedders=embedders,
             usage=usage,
+            flags=flags.flags,
             conversations=conversations,
-            items=items,
+            transcripts=transcripts,
+            summaries=summaries,
             queue=queue,
             pages=pages,
         )
     )
+    compactor = Compactor(
+        summaries=summaries,
+        writer=memory.writer,
+        models=models,
+        tokens=tokens,
+        flags=flags.flags,
+        clock=clock,
+    )
     now = clock.now()
+    me = Replica(new_id(now), now, now, __version__)
+    limits_of_turns = TurnLimits(
+        timedelta(seconds=settings.turn_seconds), settings.turn_tokens, settings.turn_memory_writes
+    )
+    toolbox = build_toolbox(settings, memory, opened.web, flags.flags)
+    agents = build_agents(
+        AgentNeeds(
+            database=database,
+            keys=keys,
+            clock=clock,
+            embedders=embedders,
+            usage=usage,
+            writer=memory.writer,
+            transcripts=transcripts,
+            models=models,
+            tool_names=toolbox.names,
+            publish=events.hub.publish,
+            limits=limits_of_turns,
+            pages=pages,
+        )
+    )
+    turns = build_turns(
+        TurnNeeds(
+            settings=settings,
+            database=database,
+            keys=keys,
+            clock=clock,
+            tokens=tokens,
+            owner=me.id,
+            models=models,
+            web=opened.web,
+            flags=flags.flags,
+            agents=agents.store,
+            conversations=conversations,
+            transcripts=transcripts,
+            summaries=summaries,
+            compactor=compactor,
+            memory=memory,
+            events=events,
+            toolbox=toolbox,
+            limits=limits_of_turns,
+            pages=pages,
+        )
+    )
     replicas = Replicas(
         PostgresReplicaStore(database, clock),
-        Caches(keys, authentication, memory.indexes),
-        Replica(new_id(now), now, now, __version__),
+        Caches(keys, authentication, flags.cache, memory.indexes, events.hub),
+        me,
     )
-    tokens = O200kCounter()
     probe = PostgresProbe(database)
     api_keys = ApiKeys(api_key_store, replicas, clock)
     rotation = KeyRotation(
@@ -255,13 +364,32 @@ async def _build(
                     items=items,
                     forks=PostgresForkStore(database, keys),
                     memory=memory.writer,
+                    end_turns=turns.service.end_in,
                     clock=clock,
                     tokens=tokens,
                 ),
                 Transfer(conversations, items, clock, tokens),
                 pages,
             ),
+            SummaryServicer(
+                Summaries(
+                    conversations=conversations,
+                    transcripts=transcripts,
+                    summaries=summaries,
+                    compactor=compactor,
+                    usage=usage,
+                    flags=flags.flags,
+                    clock=clock,
+                ),
+                pages,
+            ),
             UsageServicer(Usage(usage=usage_store, meter=usage, clock=clock)),
+            *turns.responders,
+        ],
+        "AgentService": [
+            *agents.servicers,
+            *turns.servicers,
+            *events.servicers(turns.store, agents.store, clock),
         ],
         "MemoryService": memory.servicers,
         "AdminService": [
@@ -279,14 +407,17 @@ async def _build(
                 pages=pages,
             ),
             JobServicer(Jobs(queue), pages),
+            FlagServicer(flags.service, pages),
         ],
     }
     job_metrics = JobMetrics(registry, queue)
     IndexMetrics(registry, memory.indexes)
+    TurnMetrics(registry, turns.workers)
     jobs = JobWorkers(
         runner=PostgresJobRunner(partial(connect_for_jobs, access.dsn), RunnerOptions(limits=_JOB_LIMITS)),
         handlers=memory.handlers,
         metrics=job_metrics,
+        allowed=partial(flags.flags.globally_on, Feature.TURNS),
     )
     limits = _limits(settings)
     interceptors = _interceptors(
@@ -297,7 +428,7 @@ async def _build(
         limits=limits,
     )
     pipeline = Pipeline(interceptors, Deadlines(settings.unary_deadline, settings.stream_deadline))
-    server = GrpcServer(methods(servicers), pipeline, limits, _server_options(settings))
+    server = GrpcServer(methods(servicers), pipeline, limits, events.hub, _server_options(settings))
     retention = Retention(
         PostgresRetentionStore(database),
         clock,
@@ -307,6 +438,7 @@ async def _build(
     workers = Workers(
         [
             Loop("replica-sync", _SYNC_EVERY, lambda: _sync(replicas, server, access, jobs)),
+            Loop("flags", _FLAGS_EVERY, flags.cache.refresh),
             Loop("jobs", _JOBS_RESTART, jobs.run),
             Loop("job-stats", _JOB_STATS_EVERY, job_metrics.refresh),
             Loop("job-log", _PRUNE_EVERY, partial(queue.prune, _JOB_LOG_KEPT)),
@@ -316,6 +448,8 @@ async def _build(
             Loop("usage", _COUNT_EVERY, usage.flush),
             Loop("indexes", _FOLLOW_EVERY, memory.indexes.follow),
             Loop("reembedding", _REEMBED_EVERY, memory.reembedding.plan),
+            *events.loops,
+            *turns.loops,
         ]
     )
     return Application(
@@ -330,8 +464,19 @@ async def _build(
         retention=retention,
         probe=probe,
         usage=usage,
+        flags=flags,
         memory=memory,
+        events=events,
+        turns=turns,
+        language_model=_default_model(models),
     )
+
+
+def _default_model(models: LanguageModels) -> str:
+    try:
+        return models.get("", Purpose.CHAT).name
+    except SageError:
+        return ""
 
 
 async def _ensure_installation_key(store: KeyStore, wrapping: KeyWrapping) -> None:

@@ -6,24 +6,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sage_server.adapters.documents import FileDocumentReader
+from sage_server.adapters.postgres.agents import PostgresAgentStore
 from sage_server.adapters.postgres.blocks import PostgresBlockStore
 from sage_server.adapters.postgres.conversations import PostgresConversationStore
 from sage_server.adapters.postgres.database import Database
 from sage_server.adapters.postgres.documents import PostgresDocumentStore
-from sage_server.adapters.postgres.items import PostgresItemStore
 from sage_server.adapters.postgres.jobs import PostgresJobQueue
 from sage_server.adapters.postgres.memories import PostgresMemoryStore
 from sage_server.adapters.postgres.memory_stats import PostgresMemoryStatsStore
 from sage_server.adapters.postgres.reembedding import PostgresReembeddingStore
 from sage_server.adapters.postgres.scratchpads import PostgresScratchpadStore
+from sage_server.adapters.postgres.summaries import PostgresSummaryStore
+from sage_server.adapters.postgres.transcripts import PostgresTranscriptStore
 from sage_server.domain.jobs import JobKind
-from sage_server.engine.agents import NoAgents
 from sage_server.engine.memory_index.cache import IndexCache
 from sage_server.engine.memory_scopes import MemoryScopes
+from sage_server.engine.memory_search import MemorySearch
 from sage_server.engine.memory_writer import MemoryWriter
 from sage_server.engine.usage import UsageMeter
 from sage_server.ports.clock import Clock
 from sage_server.ports.embedding import Embedders
+from sage_server.ports.flags import Flags
 from sage_server.ports.keys import KeyRing
 from sage_server.rpc.block_servicer import BlockServicer
 from sage_server.rpc.document_servicer import DocumentServicer
@@ -36,7 +39,6 @@ from sage_server.services.blocks import Blocks
 from sage_server.services.documents import Documents
 from sage_server.services.embedding import Embedding
 from sage_server.services.memories import Memories
-from sage_server.services.memory_search import MemorySearch
 from sage_server.services.memory_stats import MemoryStatistics
 from sage_server.services.recall import Recall
 from sage_server.services.reembedding import Reembedding
@@ -52,6 +54,10 @@ class MemoryParts:
     """What the rest of the application needs of it."""
 
     embedders: Embedders
+    store: PostgresMemoryStore
+    blocks: PostgresBlockStore
+    scratchpads: PostgresScratchpadStore
+    search: MemorySearch
     indexes: IndexCache
     writer: MemoryWriter
     documents: Documents
@@ -70,8 +76,10 @@ class MemoryNeeds:
     clock: Clock
     embedders: Embedders
     usage: UsageMeter
+    flags: Flags
     conversations: PostgresConversationStore
-    items: PostgresItemStore
+    transcripts: PostgresTranscriptStore
+    summaries: PostgresSummaryStore
     queue: PostgresJobQueue
     pages: PageTokens
 
@@ -80,7 +88,7 @@ def build_memory(needs: MemoryNeeds) -> MemoryParts:
     """Stores, engine, services and servicers of MemoryService."""
     database, keys, clock = needs.database, needs.keys, needs.clock
     embedders, usage, pages = needs.embedders, needs.usage, needs.pages
-    agents = NoAgents()
+    agents = PostgresAgentStore(database, keys)
     store = PostgresMemoryStore(database, keys)
     indexes = IndexCache(store, needs.settings.index_megabytes * _MEGABYTE)
     writer = MemoryWriter(store, indexes, embedders, usage)
@@ -91,7 +99,12 @@ def build_memory(needs: MemoryNeeds) -> MemoryParts:
     scopes = MemoryScopes(agents, needs.conversations.get, document_store.get, indexes)
     tokens = MemoryTokens(keys)
     recall = Recall(
-        items=needs.items, memories=store, writer=writer, clock=clock, enabled=needs.settings.recall
+        transcripts=needs.transcripts,
+        summaries=needs.summaries,
+        memories=store,
+        writer=writer,
+        clock=clock,
+        flags=needs.flags,
     )
     reembedding = Reembedding(
         store=PostgresReembeddingStore(database, keys),
@@ -100,22 +113,25 @@ def build_memory(needs: MemoryNeeds) -> MemoryParts:
         embedders=embedders,
         queue=needs.queue,
     )
+    blocks = PostgresBlockStore(database, keys)
+    scratchpads = PostgresScratchpadStore(database, keys)
+    search = MemorySearch(store, indexes, embedders, usage)
     return MemoryParts(
         embedders=embedders,
+        store=store,
+        blocks=blocks,
+        scratchpads=scratchpads,
+        search=search,
         indexes=indexes,
         writer=writer,
         documents=documents,
         reembedding=reembedding,
         servicers=[
-            BlockServicer(
-                Blocks(blocks=PostgresBlockStore(database, keys), agents=agents, clock=clock), pages
-            ),
-            ScratchpadServicer(
-                Scratchpads(scratchpads=PostgresScratchpadStore(database, keys), agents=agents, clock=clock)
-            ),
+            BlockServicer(Blocks(blocks=blocks, agents=agents, clock=clock), pages),
+            ScratchpadServicer(Scratchpads(scratchpads=scratchpads, agents=agents, clock=clock)),
             MemoryServicer(
                 Memories(store, writer, clock),
-                MemorySearch(store, indexes, embedders, usage),
+                search,
                 scopes,
                 pages,
                 tokens,

@@ -70,6 +70,14 @@ class BlockRevision:
 
 
 @dataclass(frozen=True)
+class BlockBase:
+    """The shared block, and its revision, of which an agent made a version of its own."""
+
+    id: UUID
+    revision: int
+
+
+@dataclass(frozen=True)
 class Block:
     """A labelled text that is always in the context of the agents that see it."""
 
@@ -83,6 +91,8 @@ class Block:
     created_at: datetime
     updated_at: datetime
     revision: int = 1
+    base: BlockBase | None = None
+    """What an agent's own version of a shared block was made from."""
 
     @property
     def etag(self) -> str:

@@ -18,6 +18,8 @@ class Scratchpad:
     version: int = 0
     """0 if it was never written."""
     updated_at: datetime | None = None
+    agent_id: UUID | None = None
+    """The agent whose own thread it is; callers never see the id of such a conversation."""
 
     @property
     def etag(self) -> str:

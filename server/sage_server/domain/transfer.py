@@ -88,6 +88,8 @@ def item_line(item: Item) -> bytes:
             "name": item.tool.name,
             "arguments_json": item.tool.arguments_json,
         }
+    if not item.recalled:
+        line["recalled"] = False
     return _line(line)
 
 
@@ -146,6 +148,7 @@ def _item(value: Mapping[str, Any]) -> ItemLine:
             _text(tool, "name", MAX_SHORT),
             _text(tool, "arguments_json", MAX_TEXT),
         ),
+        recalled=_bool(value, "recalled", default=True),
     )
     return ItemLine(_uuid(value, "id"), _uuid(value, "conversation_id"), item)
 
@@ -175,8 +178,8 @@ def _uuid(value: Mapping[str, Any], name: str) -> UUID:
         raise LineError(f"`{name}` must be a UUID") from None
 
 
-def _bool(value: Mapping[str, Any], name: str) -> bool:
-    found = value.get(name, False)
+def _bool(value: Mapping[str, Any], name: str, *, default: bool = False) -> bool:
+    found = value.get(name, default)
     if not isinstance(found, bool):
         raise LineError(f"`{name}` must be true or false")
     return found

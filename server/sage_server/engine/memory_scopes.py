@@ -30,7 +30,8 @@ class MemoryScopes:
         return await self._agents.resolve(user_id, agent) if agent else None
 
     async def check(self, user_id: UUID, which: MemoryFilter) -> None:
-        """Raise NOT_FOUND for what is not the user's. What their index knows needs no look."""
+        """Raise NOT_FOUND for what is not the user's, and for an agent's own thread, which has no public id.
+        What their index knows needs no look."""
         entry = self._indexes.peek(user_id)
         conversation, document = which.conversation_id, which.document_id
         if conversation is not None and not (entry and entry.index.has_conversation(conversation)):

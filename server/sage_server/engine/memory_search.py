@@ -11,7 +11,7 @@ from sage_server.domain.memories import memory_token_invalid
 from sage_server.engine.given_vectors import checked_one
 from sage_server.engine.memory_index.cache import Entry, IndexCache
 from sage_server.engine.memory_index.query import Found, IndexQuery
-from sage_server.engine.usage import UsageMeter
+from sage_server.engine.usage import EmbeddingMeter, UsageMeter
 from sage_server.ports.embedding import Embedders
 from sage_server.ports.memories import MemoryStore, Space, Vector
 
@@ -47,14 +47,24 @@ class MemorySearch:
         self._embedders = embedders
         self._usage = usage
 
-    async def search(self, user_id: UUID, searches: Sequence[Search], *, batch: bool) -> list[SearchAnswer]:
-        """Every search on one state of the index. In a batch, an error names the search that it is about."""
+    async def search(
+        self,
+        user_id: UUID,
+        searches: Sequence[Search],
+        *,
+        batch: bool,
+        meter: EmbeddingMeter | None = None,
+    ) -> list[SearchAnswer]:
+        """Every search on one state of the index. In a batch, an error names the search that it is about.
+
+        `meter` is told what the questions' vectors cost, in place of the usual one.
+        """
         started = time.perf_counter()
         entry = await self._indexes.get(user_id, await self._needed(user_id, searches))
         if entry is None:
             return await self._nothing(user_id, searches, started, batch=batch)
         queries = [
-            await self._query(user_id, entry, search, index if batch else None)
+            await self._query(user_id, entry, search, index if batch else None, meter or self._usage)
             for index, search in enumerate(searches)
         ]
         found = await self._indexes.search(entry, queries)
@@ -73,21 +83,23 @@ class MemorySearch:
             needed = head if any(search.fully_consistent for search in searches) else needed
         return needed
 
-    async def _query(self, user_id: UUID, entry: Entry, search: Search, index: int | None) -> IndexQuery:
+    async def _query(
+        self, user_id: UUID, entry: Entry, search: Search, index: int | None, meter: EmbeddingMeter
+    ) -> IndexQuery:
         query = search.query
         if query.vector is not None:
             return replace(query, vector=checked_one(query.vector, entry.space, index))
         if query.text.strip() and query.vector_weight:
-            return replace(query, vector=await self._embedded(user_id, entry, query.text))
+            return replace(query, vector=await self._embedded(user_id, entry, query.text, meter))
         return query
 
-    async def _embedded(self, user_id: UUID, entry: Entry, text: str) -> Vector | None:
+    async def _embedded(self, user_id: UUID, entry: Entry, text: str, meter: EmbeddingMeter) -> Vector | None:
         """The question's vector; None if this server does not have the model, or the model not the words."""
         embedder = self._embedders.of(entry.space.model, entry.space.dimensions)
         if embedder is None:
             return None
         embedded = await embedder.embed_queries([text], entry.index.weight)
-        self._usage.record_embedding(user_id, embedder.model, embedded.tokens)
+        meter.record_embedding(user_id, embedder.model, embedded.tokens)
         vector: Vector = embedded.vectors[0]
         return vector if vector.any() else None
 

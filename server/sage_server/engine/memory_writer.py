@@ -13,7 +13,7 @@ from sage_server.domain.embeddings import embedding_model_mismatch
 from sage_server.domain.idempotency import Once
 from sage_server.domain.memories import Memory
 from sage_server.engine.memory_index.cache import IndexCache
-from sage_server.engine.usage import UsageMeter
+from sage_server.engine.usage import EmbeddingMeter, UsageMeter
 from sage_server.ports.embedding import Embedders
 from sage_server.ports.memories import MemoryBatch, MemoryStore, NewMemory, Removed, Space, Vector, Written
 
@@ -46,16 +46,19 @@ class MemoryWriter:
         """The model that new memories of the space get; empty if they must wait for one."""
         return space.model if self._embedders.of(space.model, space.dimensions) is not None else ""
 
-    async def embed(self, user_id: UUID, texts: Sequence[str], space: Space) -> list[Vector | None] | None:
+    async def embed(
+        self, user_id: UUID, texts: Sequence[str], space: Space, meter: EmbeddingMeter | None = None
+    ) -> list[Vector | None] | None:
         """A vector for each text, None for one with nothing in it that the model knows.
 
-        None at all if this server does not have the model of the space.
+        None at all if this server does not have the model of the space. `meter` is told what it cost, in
+        place of the usual one.
         """
         embedder = self._embedders.of(space.model, space.dimensions)
         if embedder is None:
             return None
         embedded = await embedder.embed(texts)
-        self._usage.record_embedding(user_id, embedder.model, embedded.tokens)
+        (meter or self._usage).record_embedding(user_id, embedder.model, embedded.tokens)
         present: list[bool] = np.any(embedded.vectors, axis=1).tolist()
         return [vector if there else None for vector, there in zip(embedded.vectors, present, strict=True)]
 

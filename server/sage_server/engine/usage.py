@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
+from typing import Protocol
 from uuid import UUID
 
 from sage_server.domain.errors import SageError
@@ -12,6 +14,14 @@ from sage_server.ports.clock import Clock
 from sage_server.ports.usage import UsageStore
 
 _log = logging.getLogger("sage.usage")
+
+
+class EmbeddingMeter(Protocol):
+    """Is told what embeddings cost."""
+
+    def record_embedding(self, user_id: UUID, model: str, tokens: int) -> None:
+        """One answered call of an embedding model."""
+        ...
 
 
 class UsageMeter:
@@ -31,6 +41,11 @@ class UsageMeter:
         """One answered call of an embedding model."""
         key = UsageKey(self._clock.now().date(), model, UsagePurpose.EMBEDDING)
         self._add(user_id, key, UsageCounts(calls=1, embedding_tokens=tokens))
+
+    def record(self, user_id: UUID, records: Sequence[UsageRecord]) -> None:
+        """What calls outside a turn have cost."""
+        for one in records:
+            self._add(user_id, one.key, one.counts)
 
     async def flush(self) -> None:
         """Write what was collected until now. When it returns, all of it is stored."""

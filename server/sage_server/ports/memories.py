@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sage_server.domain.idempotency import Once
-from sage_server.domain.memories import Memory, MemoryFilter
+from sage_server.domain.memories import Memory, MemoryFilter, MemorySource
 from sage_server.domain.paging import Page, TimeCursor
 
 Vector: TypeAlias = npt.NDArray[np.float32]
@@ -89,6 +89,10 @@ class MemoryStore(Protocol):
 
     async def head(self, user_id: UUID) -> MemoryHead:
         """The state now. Must raise USER_ERASED if the user is gone."""
+        ...
+
+    async def counts(self, user_id: UUID) -> Mapping[MemorySource, int]:
+        """How many live memories there are of each source."""
         ...
 
     async def revisions(self, user_ids: Sequence[UUID]) -> Mapping[UUID, int]:

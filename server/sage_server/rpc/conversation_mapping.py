@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sage.v1 import conversation_pb2, conversation_service_pb2, item_pb2
+from sage.v1 import agent_service_pb2, conversation_pb2, conversation_service_pb2, item_pb2
 from sage_server.domain.conversations import (
     AppendedItem,
     Conversation,
@@ -16,6 +16,7 @@ from sage_server.domain.conversations import (
     ToolInvocation,
 )
 from sage_server.domain.errors import SageError, invalid
+from sage_server.domain.summaries import Summary
 from sage_server.rpc.mapping import from_timestamp, to_timestamp
 
 
@@ -34,6 +35,23 @@ def to_conversation(conversation: Conversation) -> conversation_pb2.Conversation
         update_time=to_timestamp(conversation.updated_at),
         delete_time=to_timestamp(conversation.deleted_at),
         etag=conversation.etag,
+        summary=conversation.summary,
+        summarized_count=conversation.summarized_count,
+    )
+
+
+def to_summary(summary: Summary) -> conversation_pb2.ConversationSummary:
+    """A summary for a caller."""
+    return conversation_pb2.ConversationSummary(
+        id=str(summary.id),
+        conversation_id=str(summary.conversation_id),
+        from_seq=summary.from_seq,
+        to_seq=summary.to_seq,
+        message_count=summary.message_count,
+        text=summary.text,
+        token_count=summary.token_count,
+        previous_id="" if summary.previous_id is None else str(summary.previous_id),
+        create_time=to_timestamp(summary.created_at),
     )
 
 
@@ -113,7 +131,9 @@ def from_change(request: conversation_service_pb2.UpdateConversationRequest) -> 
     )
 
 
-def from_filter(request: conversation_service_pb2.ListItemsRequest) -> ItemFilter:
+def from_filter(
+    request: conversation_service_pb2.ListItemsRequest | agent_service_pb2.ListAgentItemsRequest,
+) -> ItemFilter:
     """Which items to list."""
     return ItemFilter(
         kinds=frozenset(ItemKind(kind) for kind in request.kinds),

@@ -10,6 +10,7 @@ from sage_server.domain.identity import Caller
 from sage_server.domain.memories import MemoryFilter
 from sage_server.domain.paging import page_size
 from sage_server.engine.memory_scopes import MemoryScopes
+from sage_server.engine.memory_search import MemorySearch, Search
 from sage_server.rpc.mapping import once
 from sage_server.rpc.memory_mapping import (
     from_draft,
@@ -23,7 +24,6 @@ from sage_server.rpc.memory_mapping import (
 from sage_server.rpc.memory_tokens import MemoryTokens
 from sage_server.rpc.page_tokens import PageTokens, decode_time, encode_time
 from sage_server.services.memories import ArchivalDraft, Memories
-from sage_server.services.memory_search import MemorySearch, Search
 
 
 class MemoryServicer:

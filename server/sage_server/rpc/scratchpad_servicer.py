@@ -56,7 +56,8 @@ def _conversation(conversation_id: str) -> UUID | None:
 
 def _to_scratchpad(scratchpad: Scratchpad) -> memory_pb2.Scratchpad:
     return memory_pb2.Scratchpad(
-        conversation_id=str(scratchpad.conversation_id),
+        conversation_id="" if scratchpad.agent_id else str(scratchpad.conversation_id),
+        agent_id="" if scratchpad.agent_id is None else str(scratchpad.agent_id),
         items=scratchpad.items,
         update_time=to_timestamp(scratchpad.updated_at),
         etag=scratchpad.etag,

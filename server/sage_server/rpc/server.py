@@ -11,6 +11,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from sage_server.engine.event_hub import EventHub
 from sage_server.rpc.call import Method
 from sage_server.rpc.interceptors.limits import Limits
 from sage_server.rpc.pipeline import Pipeline
@@ -47,9 +48,15 @@ class GrpcServer:
     """Serves the contract, health, and reflection."""
 
     def __init__(
-        self, methods: Sequence[Method], pipeline: Pipeline, limits: Limits, options: ServerOptions
+        self,
+        methods: Sequence[Method],
+        pipeline: Pipeline,
+        limits: Limits,
+        streams: EventHub,
+        options: ServerOptions,
     ) -> None:
         self._limits = limits
+        self._streams = streams
         self._server = grpc.aio.server(
             options=[
                 # Our own limit answers with a reason; gRPC's is the backstop far behind it.
@@ -100,10 +107,13 @@ class GrpcServer:
     async def drain(self, grace: float) -> None:
         """Say that we go, refuse new calls with a reason, and let the running ones finish.
 
-        gRPC's own stop would cancel what arrives meanwhile, which a caller cannot tell from a loss.
+        gRPC's own stop would cancel what arrives meanwhile, which a caller cannot tell from a loss. Streams
+        that would never finish end at once, with a reason, and those of turns when the grace is over.
         """
         await self._health.enter_graceful_shutdown()
+        self._streams.close_watchers()
         await self._limits.drain(grace)
+        self._streams.close()
         await self._server.stop(_LAST_WORDS)
 
 

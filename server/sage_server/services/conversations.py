@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TypeAlias
 from uuid import UUID
 
 from sage_server.domain.conversations import (
@@ -28,6 +29,9 @@ from sage_server.ports.clock import Clock
 from sage_server.ports.stores import ConversationStore, ForkStore, ItemStore
 from sage_server.ports.tokens import TokenCounter
 
+EndTurns: TypeAlias = Callable[[UUID, Collection[UUID]], Awaitable[None]]
+"""Ends all turns in threads of a user that were deleted."""
+
 
 class Conversations:
     """What callers do with threads. Every method acts for one user."""
@@ -39,6 +43,7 @@ class Conversations:
         items: ItemStore,
         forks: ForkStore,
         memory: MemoryWriter,
+        end_turns: EndTurns,
         clock: Clock,
         tokens: TokenCounter,
     ) -> None:
@@ -46,6 +51,7 @@ class Conversations:
         self._items = items
         self._forks = forks
         self._memory = memory
+        self._end_turns = end_turns
         self._clock = clock
         self._tokens = tokens
 
@@ -100,7 +106,7 @@ class Conversations:
         deleted = await self._conversations.set_deleted(user_id, conversation_id, now, etag, now)
         if deleted is None:
             raise not_found("conversation")
-        await self._memory.refresh(user_id)
+        await self._forgotten(user_id, [conversation_id])
         return deleted
 
     async def undelete(self, user_id: UUID, conversation_id: UUID) -> Conversation:
@@ -115,14 +121,19 @@ class Conversations:
         """Delete softly; answers with how many, and the ids that named no live thread."""
         wanted = list(dict.fromkeys(ids))
         deleted = set(await self._conversations.delete_many(user_id, wanted, self._clock.now()))
-        await self._memory.refresh(user_id)
+        await self._forgotten(user_id, deleted)
         return len(deleted), [wanted_id for wanted_id in wanted if wanted_id not in deleted]
 
     async def delete_all(self, user_id: UUID) -> int:
         """Delete every thread softly."""
         deleted = await self._conversations.delete_many(user_id, None, self._clock.now())
-        await self._memory.refresh(user_id)
+        await self._forgotten(user_id, deleted)
         return len(deleted)
+
+    async def _forgotten(self, user_id: UUID, deleted: Collection[UUID]) -> None:
+        """What was deleted is no longer searched, and no longer answered in."""
+        await self._end_turns(user_id, deleted)
+        await self._memory.refresh(user_id)
 
     async def fork(
         self,

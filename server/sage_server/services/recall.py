@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import Sequence
 from uuid import UUID
 
-from sage_server.domain.conversations import Item, ItemFilter
+from sage_server.domain.conversations import ItemFilter
+from sage_server.domain.flags import Feature
 from sage_server.domain.jobs import Job
 from sage_server.domain.memories import Memory
-from sage_server.domain.recall import MESSAGES, remembered
+from sage_server.domain.recall import MESSAGES, Place, remembered, remembered_summary
 from sage_server.engine.memory_writer import MemoryWriter
 from sage_server.ports.clock import Clock
+from sage_server.ports.flags import Flags
 from sage_server.ports.memories import MemoryStore, NewMemory, Space, Written
-from sage_server.ports.stores import ItemStore
+from sage_server.ports.transcripts import SummaryStore, TranscriptStore
 
 _AT_ONCE = 1  # callers come first: this work shares their process
 _BATCH = 200
@@ -21,43 +23,65 @@ _MOST = 1_000  # memories in one transaction: long messages are many
 
 
 class Recall:
-    """Makes messages findable. What is private, hidden or deleted is left out."""
+    """Makes messages of every thread findable, an agent's own included. What is private, hidden, deleted or
+    kept out of memory is left out."""
 
     def __init__(
         self,
         *,
-        items: ItemStore,
+        transcripts: TranscriptStore,
+        summaries: SummaryStore,
         memories: MemoryStore,
         writer: MemoryWriter,
         clock: Clock,
-        enabled: bool,
+        flags: Flags,
     ) -> None:
-        self._items = items
+        self._transcripts = transcripts
+        self._summaries = summaries
         self._memories = memories
         self._writer = writer
         self._clock = clock
-        self._enabled = enabled
+        self._flags = flags
         self._turn = asyncio.Semaphore(_AT_ONCE)
 
     async def index(self, job: Job) -> None:
-        """Index the messages between two positions of a conversation. May be done twice."""
-        if not self._enabled:
+        """Index the messages between two positions of a conversation. May be done twice. Nothing is indexed
+        while that is switched off for the user, also not later."""
+        if not await self._flags.is_on(job.user_id, Feature.AUTO_EMBEDDING):
             return
         async with self._turn:
             await self._index(job)
 
     async def _index(self, job: Job) -> None:
+        thread = await self._transcripts.thread(job.user_id, job.subject)
+        if thread.private or thread.deleted:
+            return
         wanted = ItemFilter(kinds=MESSAGES)
         after: int | None = job.first - 1
         while after is not None and after < job.last:
-            page = await self._items.list(job.user_id, job.subject, wanted, _BATCH, after)
-            await self._store(job.user_id, job.subject, [item for item in page.rows if item.seq <= job.last])
+            page = await self._transcripts.items(job.user_id, job.subject, wanted, _BATCH, after)
+            now = self._clock.now()
+            items = [item for item in page.rows if item.seq <= job.last]
+            memories = [memory for item in items for memory in remembered(item, thread.place, now)]
+            await self._store(job.user_id, job.subject, memories)
             after = page.next
+        if job.first == 1:
+            await self._restore_summaries(job.user_id, job.subject, thread.place)
 
-    async def _store(self, user_id: UUID, conversation_id: UUID, items: Sequence[Item]) -> None:
-        now = self._clock.now()
-        memories: list[Memory] = [memory for item in items for memory in remembered(item, now)]
+    async def _restore_summaries(self, user_id: UUID, conversation_id: UUID, place: Place) -> None:
+        """A thread that is indexed from its beginning was undeleted, or is new and has no summary. What is
+        there already stays as it is."""
+        after: int | None = None
+        while True:
+            page = await self._summaries.list(user_id, conversation_id, _BATCH, after)
+            now = self._clock.now()
+            memories = [memory for one in page.rows for memory in remembered_summary(one, place, now)]
+            await self._store(user_id, conversation_id, memories)
+            after = page.next
+            if after is None:
+                return
 
+    async def _store(self, user_id: UUID, conversation_id: UUID, memories: Sequence[Memory]) -> None:
         async def store(new: Sequence[NewMemory], space: Space) -> Written | None:
             return await self._memories.index_items(user_id, conversation_id, new, space)
 

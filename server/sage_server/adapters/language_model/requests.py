@@ -38,10 +38,9 @@ def request_of(model: str, prompt: Prompt, extras: Collection[Extra], *, stream:
     }
     if Extra.SCHEMA in extras:
         # Not strict: providers that are strict refuse objects whose keys are open, as a tool's arguments are.
-        request["response_format"] = {
-            "type": "json_schema",
-            "json_schema": {"name": "answer", "schema": prompt.schema},
-        }
+        answer = {"name": "answer", "schema": prompt.schema}
+        # Beside the package's own arguments, which it looks through key by key: that takes it a millisecond.
+        request["extra_body"] = {"response_format": {"type": "json_schema", "json_schema": answer}}
     if Extra.USAGE in extras:
         request["stream_options"] = {"include_usage": True}
     if prompt.max_tokens is not None:

@@ -9,7 +9,7 @@ from uuid import UUID
 from sage_server.adapters.postgres.database import Record
 from sage_server.adapters.postgres.schema import block_revisions, cell, memory_blocks
 from sage_server.adapters.postgres.sealed_rows import open_text, seal_text
-from sage_server.domain.blocks import Block, BlockActor, BlockActorKind, BlockRevision
+from sage_server.domain.blocks import Block, BlockActor, BlockActorKind, BlockBase, BlockRevision
 from sage_server.domain.ids import new_id
 from sage_server.ports.keys import UserCipher
 
@@ -39,6 +39,8 @@ def block_values(cipher: UserCipher, user_id: UUID, block: Block) -> dict[str, A
         "char_limit": block.char_limit,
         "read_only": block.read_only,
         "revision": block.revision,
+        "base_id": None if block.base is None else block.base.id,
+        "base_revision": None if block.base is None else block.base.revision,
         "created_at": block.created_at,
         "updated_at": block.updated_at,
         "key_version": cipher.key_version,
@@ -72,6 +74,7 @@ def revision_values(
 def opened_block(cipher: UserCipher, row: Record) -> Block:
     """A row of BLOCK_COLUMNS."""
     row_id: UUID = row["id"]
+    base_id = row["base_id"]
     return Block(
         id=row_id,
         label=open_text(cipher, _LABEL, row_id, row["label_enc"]),
@@ -83,6 +86,7 @@ def opened_block(cipher: UserCipher, row: Record) -> Block:
         created_at=row["created_at"],
         updated_at=row["updated_at"],
         revision=row["revision"],
+        base=None if base_id is None else BlockBase(base_id, row["base_revision"]),
     )
 
 

@@ -80,7 +80,7 @@ _FIND = Statement(
     select(_newest.c.newest, *BLOCK_COLUMNS).select_from(_newest.outerjoin(memory_blocks, _OWNED & _NAMED))
 )
 _REVISION = {column.name: bindparam(f"new_{column.name}", type_=column.type) for column in block_revisions.c}
-_INSERT = Statement(
+INSERT_BLOCK = Statement(
     insert(block_revisions)
     .values(_REVISION)
     .add_cte(
@@ -89,7 +89,7 @@ _INSERT = Statement(
         .cte("created")
     )
 )
-_FIXED = {"user_id", "id", "agent_id", "created_at"}
+_FIXED = {"user_id", "id", "created_at"}
 _changed = (
     update(memory_blocks)
     .where(_THIS, _b.revision == bindparam("expected"))
@@ -103,7 +103,7 @@ _changed = (
     .returning(_b.id)
     .cte("changed")
 )
-_UPDATE = Statement(
+UPDATE_BLOCK = Statement(
     insert(block_revisions).from_select(list(_REVISION), select(*_REVISION.values()).select_from(_changed))
 )
 _DELETE = Statement(delete(memory_blocks).where(_THIS, _b.revision == bindparam("expected")))
@@ -283,7 +283,7 @@ class PostgresBlockStore:
             row = block_values(cipher, user_id, block)
             row |= revision_values(cipher, user_id, block, actor, restored)
             return await self._database.execute(
-                _UPDATE, block_id=block.id, expected=block.revision - 1, **row
+                UPDATE_BLOCK, block_id=block.id, expected=block.revision - 1, **row
             )
 
         return await write_sealed(self._keys, user_id, write) == 1
@@ -308,5 +308,5 @@ async def _create(transaction: Transaction, cipher: UserCipher, creation: _Creat
     if state["blocks"] >= MAX_BLOCKS:
         raise too_many_blocks()
     revision = revision_values(cipher, user_id, block, creation.actor, None)
-    await transaction.execute(_INSERT, **block_values(cipher, user_id, block), **revision)
+    await transaction.execute(INSERT_BLOCK, **block_values(cipher, user_id, block), **revision)
     return True

@@ -8,13 +8,27 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ARRAY, Boolean, DateTime, Integer, LargeBinary, SmallInteger, Uuid, bindparam, func
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    DateTime,
+    Integer,
+    LargeBinary,
+    SmallInteger,
+    Uuid,
+    bindparam,
+    cast,
+    func,
+    select,
+    true,
+)
 from sqlalchemy.sql import ColumnElement
 from sqlalchemy.sql.selectable import TableValuedAlias
 from sqlalchemy.types import TypeEngine
 
 from sage_server.adapters.postgres.database import Record
-from sage_server.adapters.postgres.schema import cell, conversations, items
+from sage_server.adapters.postgres.schema import cell, conversation_summaries, conversations, items
 from sage_server.adapters.postgres.sealed_rows import open_text, seal_json, seal_text
 from sage_server.domain.conversations import (
     Conversation,
@@ -31,6 +45,7 @@ _METADATA = cell(conversations.c.metadata_enc)
 _AUTHOR = cell(items.c.author_enc)
 _CONTENT = cell(items.c.content_enc)
 _TOOL = cell(items.c.tool_enc)
+_SUMMARY = cell(conversation_summaries.c.content_enc)
 
 CONVERSATION_COLUMNS = (
     conversations.c.id,
@@ -48,6 +63,28 @@ CONVERSATION_COLUMNS = (
     conversations.c.version,
     conversations.c.key_version,
 )
+_s = conversation_summaries.c
+_latest = (
+    select(
+        _s.id,
+        _s.content_enc,
+        _s.key_version,
+        cast(func.sum(_s.message_count).over(), BigInteger).label("summarized_count"),
+    )
+    .where(_s.user_id == conversations.c.user_id, _s.conversation_id == conversations.c.id)
+    .order_by(_s.epoch.desc())
+    .limit(1)
+    .lateral("latest")
+)
+SHOWN_CONVERSATIONS = conversations.outerjoin(_latest, true())
+"""Conversations, each with its newest summary: select SHOWN_COLUMNS from it."""
+SHOWN_COLUMNS = (
+    *(column for column in CONVERSATION_COLUMNS if column is not conversations.c.key_version),
+    func.greatest(conversations.c.key_version, _latest.c.key_version).label("key_version"),
+    _latest.c.id.label("summary_id"),
+    _latest.c.content_enc.label("summary_enc"),
+    _latest.c.summarized_count,
+)
 ITEM_COLUMNS = tuple(column for column in items.c if column is not items.c.user_id)
 
 _ITEM_ARRAYS: dict[str, TypeEngine[Any]] = {
@@ -57,9 +94,15 @@ _ITEM_ARRAYS: dict[str, TypeEngine[Any]] = {
     "content_enc": LargeBinary(),
     "tool_enc": LargeBinary(),
     "token_count": Integer(),
+    "turn_id": Uuid(),
+    "step": Integer(),
+    "agent_id": Uuid(),
     "hidden": Boolean(),
+    "recalled": Boolean(),
     "created_at": DateTime(timezone=True),
 }
+GIVEN = tuple(_ITEM_ARRAYS)
+"""The columns of an item that a statement's parameters bring."""
 
 
 def new_items() -> TableValuedAlias:
@@ -82,7 +125,11 @@ def sealed_items(cipher: UserCipher, drafts: Sequence[DraftItem]) -> dict[str, l
         "item_content_enc": [seal_text(cipher, _CONTENT, d.id, d.text) for d in drafts],
         "item_tool_enc": [_seal_tool(cipher, d.id, d.tool) for d in drafts],
         "item_token_count": [d.token_count for d in drafts],
+        "item_turn_id": [d.turn_id for d in drafts],
+        "item_step": [d.step for d in drafts],
+        "item_agent_id": [d.agent_id for d in drafts],
         "item_hidden": [d.hidden for d in drafts],
+        "item_recalled": [d.recalled for d in drafts],
         "item_created_at": [d.created_at for d in drafts],
     }
 
@@ -98,8 +145,9 @@ def sealed_conversation(cipher: UserCipher, conversation: Conversation) -> dict[
 
 
 def opened_conversation(cipher: UserCipher, row: Record) -> Conversation:
-    """A row of CONVERSATION_COLUMNS."""
+    """A row of SHOWN_COLUMNS, or of CONVERSATION_COLUMNS for one whose summary does not matter."""
     row_id: UUID = row["id"]
+    summary_id = row.get("summary_id")
     return Conversation(
         id=row_id,
         title=open_text(cipher, _TITLE, row_id, row["title_enc"]),
@@ -113,6 +161,8 @@ def opened_conversation(cipher: UserCipher, row: Record) -> Conversation:
         total_tokens=row["total_tokens"],
         last_item_at=row["last_item_at"],
         deleted_at=row["deleted_at"],
+        summary="" if summary_id is None else open_text(cipher, _SUMMARY, summary_id, row["summary_enc"]),
+        summarized_count=0 if summary_id is None else row["summarized_count"],
     )
 
 
@@ -134,6 +184,7 @@ def opened_item(cipher: UserCipher, row: Record) -> Item:
         turn_id=row["turn_id"],
         step=row["step"],
         agent_id=row["agent_id"],
+        recalled=row["recalled"],
     )
 
 

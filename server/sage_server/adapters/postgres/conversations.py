@@ -29,7 +29,8 @@ from sqlalchemy.sql.selectable import CTE
 
 from sage_server.adapters.postgres import replays
 from sage_server.adapters.postgres.conversation_rows import (
-    CONVERSATION_COLUMNS,
+    SHOWN_COLUMNS,
+    SHOWN_CONVERSATIONS,
     answered_conversation,
     conversation_answer,
     opened_conversation,
@@ -66,7 +67,7 @@ INSERT_CONVERSATION = insert(conversations).values(
 )
 _CREATE = Statement(INSERT_CONVERSATION)
 _CREATE_ONCE = Statement(insert(requests).values(replays.VALUES).add_cte(INSERT_CONVERSATION.cte("created")))
-_GET = Statement(select(*CONVERSATION_COLUMNS).where(_THIS))
+_GET = Statement(select(*SHOWN_COLUMNS).select_from(SHOWN_CONVERSATIONS).where(_THIS))
 _COUNT = {
     deleted: Statement(select(func.count()).select_from(conversations).where(_OWNED, state))
     for deleted, state in ((False, _c.deleted_at.is_(None)), (True, _c.deleted_at.is_not(None)))
@@ -147,7 +148,7 @@ _RESERVED = Statement(
 def _list(order: ConversationOrder, *, deleted: bool, following: bool) -> Statement:
     by = _c.active_at if order is ConversationOrder.ACTIVE else _c.created_at
     state = _c.deleted_at.is_not(None) if deleted else _c.deleted_at.is_(None)
-    page = select(*CONVERSATION_COLUMNS).where(_OWNED, state)
+    page = select(*SHOWN_COLUMNS).select_from(SHOWN_CONVERSATIONS).where(_OWNED, state)
     if following:
         last = tuple_(bindparam("at", type_=by.type), bindparam("id", type_=_c.id.type))
         page = page.where(tuple_(by, _c.id) < last)

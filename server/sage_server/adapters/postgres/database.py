@@ -30,6 +30,7 @@ _CONNECTION_ERRORS = (
     asyncpg.QueryCanceledError,
     asyncpg.ReadOnlySQLTransactionError,  # a standby: the primary is elsewhere now
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # it has read that the server ends it, and not yet that it has ended
 )
 
 

@@ -172,7 +172,7 @@ class PostgresForkStore:
 
 
 def _draft(item: Item) -> DraftItem:
-    """A copy of an item, to be stored under an id of its own."""
+    """A copy of an item, to be stored under an id of its own. Its turn was one of the original's."""
     return DraftItem(
         id=new_id(item.created_at),
         kind=item.kind,
@@ -182,4 +182,6 @@ def _draft(item: Item) -> DraftItem:
         created_at=item.created_at,
         hidden=item.hidden,
         tool=item.tool,
+        agent_id=item.agent_id,
+        recalled=item.recalled,
     )

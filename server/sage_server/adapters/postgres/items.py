@@ -22,11 +22,13 @@ from sqlalchemy import (
     true,
     update,
 )
+from sqlalchemy.sql import ColumnElement
 from sqlalchemy.sql.dml import Insert
 from sqlalchemy.sql.selectable import CTE, FromClause
 
 from sage_server.adapters.postgres import replays
 from sage_server.adapters.postgres.conversation_rows import (
+    GIVEN,
     ITEM_COLUMNS,
     new_items,
     opened_item,
@@ -99,16 +101,15 @@ def _indexed_later(grown: CTE) -> CTE:
 def inserted_items(base: FromClause) -> Insert:
     """Insert the items of the parameters, in their order, after the position `base`."""
     new = new_items()
-    given = ("id", "kind", "author_enc", "content_enc", "tool_enc", "token_count", "hidden", "created_at")
     rows = select(
         bindparam("user_id", type_=Uuid()),
         bindparam("conversation_id", type_=Uuid()),
         base.c.base + new.c.n,
         bindparam("key_version", type_=_i.key_version.type),
-        *(new.c[name] for name in given),
+        *(new.c[name] for name in GIVEN),
     ).select_from(base.join(new, true()))
     return insert(items).from_select(
-        ["user_id", "conversation_id", "seq", "key_version", *given], rows, include_defaults=False
+        ["user_id", "conversation_id", "seq", "key_version", *GIVEN], rows, include_defaults=False
     )
 
 
@@ -138,7 +139,8 @@ _EXISTING = Statement(
 )
 
 
-def _page(*, newest_first: bool) -> Statement:
+def items_page(which: ColumnElement[bool], *, newest_first: bool) -> Statement:
+    """Some of the items of a thread by position."""
     position = bindparam("after", type_=BigInteger())
     kinds = bindparam("kinds", type_=ARRAY(SmallInteger()))
     shown = (bindparam("show_hidden") | ~_i.hidden) & (
@@ -146,13 +148,13 @@ def _page(*, newest_first: bool) -> Statement:
     )
     return Statement(
         select(*ITEM_COLUMNS)
-        .where(_ITEMS, _i.seq < position if newest_first else _i.seq > position, shown)
+        .where(which, _i.seq < position if newest_first else _i.seq > position, shown)
         .order_by(_i.seq.desc() if newest_first else _i.seq)
         .limit(bindparam("limit"))
     )
 
 
-ITEMS_PAGE = {newest_first: _page(newest_first=newest_first) for newest_first in (False, True)}
+ITEMS_PAGE = {order: items_page(_ITEMS, newest_first=order) for order in (False, True)}
 _removed = delete(items).where(_ITEMS, _i.id == bindparam("item_id")).returning(_i.token_count).cte("removed")
 _DELETE = Statement(
     update(conversations)
@@ -218,16 +220,12 @@ class PostgresItemStore:
         self, user_id: UUID, conversation_id: UUID, which: ItemFilter, size: int, after: int | None
     ) -> Page[Item, int]:
         """A stretch of the index by position."""
-        start = after if after is not None else END if which.newest_first else 0
         before = await self._keys.cipher(user_id)
         rows = await self._database.fetch(
             ITEMS_PAGE[which.newest_first],
             user_id=user_id,
             conversation_id=conversation_id,
-            after=start,
-            kinds=list(which.kinds),
-            show_hidden=which.show_hidden,
-            limit=size + 1,
+            **page_values(which, after, size),
         )
         if not rows:
             await self._require(user_id, conversation_id)
@@ -303,6 +301,16 @@ class PostgresItemStore:
         """Why an append found no live conversation."""
         await self._require(user_id, conversation_id)
         return conversation_deleted()
+
+
+def page_values(which: ItemFilter, after: int | None, size: int) -> dict[str, object]:
+    """The parameters of `items_page`. One row more than asked shows if there is more."""
+    return {
+        "after": after if after is not None else END if which.newest_first else 0,
+        "kinds": list(which.kinds),
+        "show_hidden": which.show_hidden,
+        "limit": size + 1,
+    }
 
 
 def _growth(items: Sequence[DraftItem]) -> dict[str, object]:

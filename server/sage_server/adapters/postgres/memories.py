@@ -60,7 +60,7 @@ from sage_server.adapters.postgres.schema import IS_LIVE, conversations, heads, 
 from sage_server.adapters.postgres.sealed_rows import cipher_for, newest_cipher, write_sealed
 from sage_server.domain.errors import not_found, user_erased
 from sage_server.domain.idempotency import Once
-from sage_server.domain.memories import Memory, MemoryFilter, MemoryState
+from sage_server.domain.memories import Memory, MemoryFilter, MemorySource, MemoryState
 from sage_server.domain.paging import Page, TimeCursor
 from sage_server.ports.keys import KeyRing, UserCipher
 from sage_server.ports.memories import (
@@ -86,6 +86,9 @@ _HEAD = Statement(
     select(_h.memory_revision, _h.pruned_revision, _h.embedding_model, _h.dimensions, _h.vector_slot).where(
         _h.user_id == bindparam("user_id")
     )
+)
+_COUNTS = Statement(
+    select(_m.source, func.count().label("count")).where(OWNED, IS_LIVE).group_by(_m.source)
 )
 _REVISIONS = Statement(
     select(_h.user_id, _h.memory_revision).where(
@@ -128,8 +131,8 @@ def _index(slot: int) -> Statement:
     )
 
 
-_INSERT = {(slot, once): _insert(slot, once=once) for slot in _SLOTS for once in (False, True)}
-_INDEX = {slot: _index(slot) for slot in _SLOTS}
+INSERT_MEMORIES = {(slot, once): _insert(slot, once=once) for slot in _SLOTS for once in (False, True)}
+INDEX_MEMORIES = {slot: _index(slot) for slot in _SLOTS}
 _INDEXABLE = Statement(
     select(_c.id)
     .where(
@@ -223,6 +226,11 @@ class PostgresMemoryStore:
         space = None if model is None else Space(model, row["dimensions"], row["vector_slot"])
         return MemoryHead(row["memory_revision"], row["pruned_revision"], space)
 
+    async def counts(self, user_id: UUID) -> Mapping[MemorySource, int]:
+        """Counted, not estimated."""
+        rows = await self._database.fetch(_COUNTS, user_id=user_id)
+        return {MemorySource(row["source"]): row["count"] for row in rows}
+
     async def revisions(self, user_ids: Sequence[UUID]) -> Mapping[UUID, int]:
         """One statement for all."""
         rows = await self._database.fetch(_REVISIONS, user_ids=list(user_ids))
@@ -240,7 +248,7 @@ class PostgresMemoryStore:
                 answer = [now.isoformat(), *map(str, ids)]
                 kept = replays.values(cipher, user_id, once, answer, now)
             return await self._database.fetchrow(
-                _INSERT[space.slot, once is not None],
+                INSERT_MEMORIES[space.slot, once is not None],
                 **sealed_memories(cipher, memories, space.slot),
                 **kept | {"user_id": user_id, "key_version": cipher.key_version},
                 **space_values(space),
@@ -271,7 +279,7 @@ class PostgresMemoryStore:
                 if found is None:
                     return Written(0, [], now)
                 row = await transaction.fetchrow(
-                    _INDEX[space.slot],
+                    INDEX_MEMORIES[space.slot],
                     **sealed_memories(cipher, memories, space.slot),
                     user_id=user_id,
                     key_version=cipher.key_version,

@@ -51,6 +51,7 @@ _ARRAYS: dict[str, TypeEngine[Any]] = {
     "source": SmallInteger(),
     "agent_id": Uuid(),
     "conversation_id": Uuid(),
+    "thread_agent_id": Uuid(),
     "item_id": Uuid(),
     "item_seq": BigInteger(),
     "document_id": Uuid(),
@@ -88,6 +89,7 @@ def sealed_memories(cipher: UserCipher, new: Sequence[NewMemory], slot: int) -> 
         "memory_source": [memory.source for memory in rows],
         "memory_agent_id": [memory.agent_id for memory in rows],
         "memory_conversation_id": [place.conversation_id for place in places],
+        "memory_thread_agent_id": [place.thread_agent_id for place in places],
         "memory_item_id": [place.item_id for place in places],
         "memory_item_seq": [place.item_seq for place in places],
         "memory_document_id": [place.document_id for place in places],
@@ -204,6 +206,7 @@ def _provenance(cipher: UserCipher, row: Record) -> Provenance:
         char_start=row["char_start"],
         char_end=row["char_end"],
         turn_id=row["turn_id"],
+        thread_agent_id=row["thread_agent_id"],
     )
 
 

@@ -15,6 +15,7 @@ from sqlalchemy import (
     exists,
     func,
     null,
+    or_,
     select,
     true,
     update,
@@ -24,7 +25,7 @@ from sqlalchemy.sql import ColumnElement
 from sqlalchemy.sql.selectable import CTE, FromClause
 
 from sage_server.adapters.postgres.memory_rows import GIVEN, MODEL_COLUMNS, VECTOR_COLUMNS, new_memories
-from sage_server.adapters.postgres.schema import IS_LIVE, heads, items, memories
+from sage_server.adapters.postgres.schema import IS_LIVE, conversation_summaries, heads, items, memories
 from sage_server.adapters.postgres.sealed_rows import labels_of
 from sage_server.domain.memories import MemoryState
 from sage_server.ports.memories import Space
@@ -72,7 +73,7 @@ def advanced(*where: ColumnElement[bool], **values: Any) -> CTE:
 
 def inserted(head: FromClause, slot: int, *, of_items: bool = False) -> postgresql.Insert:
     """Store the memories of the parameters with the revision of `head`, if that has a row; with `of_items`
-    only those whose item is still there."""
+    only those whose item, or summary, is still there."""
     new = new_memories()
     columns = ["user_id", "state", "revision", "key_version", *GIVEN, "tags"]
     columns += [MODEL_COLUMNS[slot].name, VECTOR_COLUMNS[slot].name]
@@ -87,9 +88,13 @@ def inserted(head: FromClause, slot: int, *, of_items: bool = False) -> postgres
         new.c.vector_enc,
     ).select_from(head.join(new, true()))
     if of_items:
+        found = ((items, new.c.item_id), (conversation_summaries, new.c.id))
         rows = rows.where(
-            exists(
-                select(items.c.id).where(items.c.user_id == bindparam("user_id"), items.c.id == new.c.item_id)
+            or_(
+                *(
+                    exists(select(t.c.id).where(t.c.user_id == bindparam("user_id"), t.c.id == wanted))
+                    for t, wanted in found
+                )
             )
         )
     return postgresql.insert(memories).from_select(columns, rows, include_defaults=False)

@@ -20,7 +20,7 @@ from sage_server.domain.idempotency import REPLAY_WINDOW, Once, request_id_reuse
 from sage_server.ports.keys import KeyRing, UserCipher
 
 _RESPONSE = cell(requests.c.response_enc)
-_FIND = Statement(
+FIND = Statement(
     select(requests.c.response_enc, requests.c.ordinal, requests.c.key_version).where(
         requests.c.user_id == bindparam("user_id"), requests.c.id == bindparam("request_id")
     )
@@ -71,7 +71,7 @@ async def find(database: Database, keys: KeyRing, user_id: UUID, once: Once | No
     if once is None:
         return None
     before = await keys.cipher(user_id)
-    row = await database.fetchrow(_FIND, user_id=user_id, request_id=once.request_id)
+    row = await database.fetchrow(FIND, user_id=user_id, request_id=once.request_id)
     if row is None:
         return None
     cipher = await cipher_for(keys, user_id, [row], before)

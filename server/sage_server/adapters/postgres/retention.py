@@ -15,6 +15,7 @@ from sage_server.adapters.postgres.schema import (
     IS_LIVE,
     IS_THREAD,
     conversations,
+    events,
     heads,
     memories,
     replicas,
@@ -29,7 +30,7 @@ _SIGNALS_KEPT = timedelta(days=1)
 _THREADS = 50
 _TRACES_KEPT = timedelta(days=7)
 _LOCKED = Statement(select(func.pg_try_advisory_xact_lock(bindparam("lock"))))
-_c, _m, _h = conversations.c, memories.c, heads.c
+_c, _m, _h, _e = conversations.c, memories.c, heads.c, events.c
 
 
 def _batch(table: Table, keys: tuple[str, ...], due: ColumnElement[bool]) -> Statement:
@@ -94,10 +95,29 @@ def _traces() -> Statement:
     return Statement(select(gone.c.revision).add_cte(pruned.cte("pruned")))
 
 
+def _expired_events() -> Statement:
+    """Remove some events that are no longer kept, and note up to which number some are gone."""
+    due = select(_e.user_id, _e.seq).where(_e.expires_at < bindparam("now")).order_by(_e.expires_at)
+    gone = (
+        delete(events)
+        .where(tuple_(_e.user_id, _e.seq).in_(due.limit(bindparam("limit"))))
+        .returning(_e.user_id, _e.seq)
+        .cte("gone")
+    )
+    newest = select(gone.c.user_id, func.max(gone.c.seq).label("seq")).group_by(gone.c.user_id).cte("newest")
+    pruned = (
+        update(heads)
+        .where(_h.user_id == newest.c.user_id)
+        .values(pruned_event=func.greatest(_h.pruned_event, newest.c.seq))
+    )
+    return Statement(select(gone.c.seq).add_cte(pruned.cte("pruned")))
+
+
 _DELETED = _due(IS_THREAD & (_c.deleted_at < bindparam("before")))
 _INACTIVE = _due(IS_THREAD & (_c.active_at < bindparam("before")))
 _DELETE_THREADS = _delete_threads()
 _TRACES = _traces()
+_EVENTS = _expired_events()
 _REQUESTS = _batch(requests, ("user_id", "id"), requests.c.expires_at < bindparam("now"))
 _SIGNALS = _batch(signals, ("seq",), signals.c.created_at < bindparam("signals_before"))
 _REPLICAS = _batch(replicas, ("id",), replicas.c.seen_at < func.now() - 20 * LIVE_FOR)
@@ -122,7 +142,9 @@ class PostgresRetentionStore:
             pruned += await transaction.execute(_TRACES, traces_before=now - _TRACES_KEPT, limit=limit)
             pruned += await transaction.execute(_REQUESTS, now=now, limit=limit)
             pruned += await transaction.execute(_SIGNALS, signals_before=now - _SIGNALS_KEPT, limit=limit)
-            return pruned + await transaction.execute(_REPLICAS, limit=limit)
+            pruned += await transaction.execute(_REPLICAS, limit=limit)
+            # Last, since whoever stores events waits for the counters that this changes.
+            return pruned + await transaction.execute(_EVENTS, now=now, limit=limit)
 
         return await self._database.transact(prune_all)
 

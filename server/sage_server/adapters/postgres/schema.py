@@ -36,6 +36,8 @@ from sqlalchemy import (
 )
 
 from sage_server.domain.conversations import ConversationKind
+from sage_server.domain.memories import MemorySource
+from sage_server.domain.turns import TurnStatus
 from sage_server.ports.keys import Cell, Purpose
 
 metadata = MetaData(
@@ -110,6 +112,7 @@ heads = Table(
     metadata,
     Column("user_id", Uuid, ForeignKey(users.c.id), primary_key=True),
     Column("last_event", BigInteger, nullable=False, server_default=text("0")),
+    Column("pruned_event", BigInteger, nullable=False, server_default=text("0")),
     Column("memory_revision", BigInteger, nullable=False, server_default=text("0")),
     Column("pruned_revision", BigInteger, nullable=False, server_default=text("0")),
     Column("embedding_model", Text),  # what search uses; NULL while there is no memory
@@ -171,6 +174,7 @@ items = Table(
     Column("step", Integer, nullable=False, server_default=text("0")),
     Column("agent_id", Uuid),
     Column("hidden", Boolean, nullable=False),
+    Column("recalled", Boolean, nullable=False, server_default=text("true")),  # whether search may know it
     _time("created_at"),
     *_key_version(),
     PrimaryKeyConstraint("user_id", "id"),
@@ -193,6 +197,8 @@ memory_blocks = Table(
     Column("char_limit", Integer, nullable=False),
     Column("read_only", Boolean, nullable=False),
     Column("revision", BigInteger, nullable=False),
+    Column("base_id", Uuid),  # of an agent's own version: the shared block that it was made from,
+    Column("base_revision", BigInteger),  # and the revision that this had
     _time("created_at"),
     _time("updated_at"),
     *_key_version(),
@@ -235,6 +241,7 @@ memories = Table(
     Column("version", BigInteger, nullable=False, server_default=text("1")),
     Column("agent_id", Uuid),
     Column("conversation_id", Uuid),
+    Column("thread_agent_id", Uuid),  # the agent whose own thread the conversation is
     Column("item_id", Uuid),
     Column("item_seq", BigInteger),
     Column("document_id", Uuid),
@@ -260,6 +267,15 @@ memories = Table(
 )
 IS_LIVE = memories.c.state == literal_column("0")
 Index("ix_memories_live", memories.c.user_id, memories.c.created_at, memories.c.id, postgresql_where=IS_LIVE)
+IS_ARCHIVAL = memories.c.source == literal_column(str(int(MemorySource.ARCHIVAL)))
+Index(
+    "ix_memories_overlay",
+    memories.c.user_id,
+    memories.c.agent_id,
+    memories.c.updated_at,
+    memories.c.id,
+    postgresql_where=IS_LIVE & IS_ARCHIVAL & memories.c.agent_id.is_not(None),
+)
 IS_GONE = memories.c.state != literal_column("0")
 Index("ix_memories_gone", memories.c.updated_at, postgresql_where=IS_GONE)
 Index(
@@ -321,6 +337,126 @@ scratchpads = Table(
     ),
 )
 
+agents = Table(
+    "agents",
+    metadata,
+    Column("user_id", Uuid, nullable=False),
+    Column("id", Uuid, nullable=False),
+    Column("conversation_id", Uuid, nullable=False),
+    _label("name_tag"),
+    _sealed("profile_enc", Purpose.PROMPT),  # its name and every setting that SQL need not see
+    Column("enabled", Boolean, nullable=False),
+    Column("memory_mode", SmallInteger, nullable=False),
+    Column("version", BigInteger, nullable=False, server_default=text("1")),
+    _time("created_at"),
+    _time("updated_at"),
+    _time("last_turn_at", nullable=True),
+    *_key_version(),
+    PrimaryKeyConstraint("user_id", "id"),
+    UniqueConstraint("user_id", "name_tag"),
+    UniqueConstraint("user_id", "conversation_id"),
+    ForeignKeyConstraint(
+        ["user_id", "conversation_id"], ["conversations.user_id", "conversations.id"], ondelete="CASCADE"
+    ),
+)
+
+turns = Table(
+    "turns",
+    metadata,
+    Column("user_id", Uuid, nullable=False),
+    Column("id", Uuid, nullable=False),
+    Column("conversation_id", Uuid, nullable=False),
+    Column("agent_id", Uuid, nullable=False),
+    Column("own_thread", Boolean, nullable=False),
+    Column("status", SmallInteger, nullable=False),
+    Column("origin", SmallInteger, nullable=False),
+    Column("store", Boolean, nullable=False),
+    Column("tainted", Boolean, nullable=False, server_default=text("false")),
+    Column("lease_owner", Uuid),
+    _time("lease_until", nullable=True),
+    Column("fence", BigInteger, nullable=False, server_default=text("0")),
+    Column("step", Integer, nullable=False, server_default=text("0")),
+    *(
+        Column(name, Integer, nullable=False, server_default=text("0"))
+        for name in ("message_count", "tool_call_count", "memory_writes")
+    ),
+    *(
+        Column(name, BigInteger, nullable=False, server_default=text("0"))
+        for name in ("prompt_tokens", "completion_tokens", "embedding_tokens", "model_calls")
+    ),
+    Column("memory_revision", BigInteger, nullable=False, server_default=text("0")),
+    Column("stop_reason", SmallInteger),
+    Column("error_reason", Text),  # the name of a reason
+    Column("retryable", Boolean, nullable=False, server_default=text("false")),
+    Column("cancel_cause", SmallInteger),
+    Column("request_id", Uuid),
+    Column("input_item_id", Uuid),
+    Column("parent_turn_id", Uuid),
+    Column("first_event", BigInteger, nullable=False),
+    Column("last_event", BigInteger, nullable=False),
+    _time("created_at"),
+    _time("started_at", nullable=True),
+    _time("ended_at", nullable=True),
+    PrimaryKeyConstraint("user_id", "id"),
+    ForeignKeyConstraint(
+        ["user_id", "conversation_id"], ["conversations.user_id", "conversations.id"], ondelete="CASCADE"
+    ),
+    Index(None, "user_id", "conversation_id", "id"),
+)
+IS_QUEUED = turns.c.status == literal_column(str(int(TurnStatus.QUEUED)))
+IS_RUNNING = turns.c.status == literal_column(str(int(TurnStatus.RUNNING)))
+# One turn at a time in a thread, whatever the replicas believe.
+Index("uq_turns_running", turns.c.user_id, turns.c.conversation_id, unique=True, postgresql_where=IS_RUNNING)
+Index("ix_turns_lease", turns.c.lease_until, postgresql_where=IS_RUNNING)
+Index("ix_turns_queued", turns.c.user_id, turns.c.conversation_id, turns.c.id, postgresql_where=IS_QUEUED)
+
+events = Table(
+    "events",
+    metadata,
+    Column("user_id", Uuid, nullable=False),
+    Column("seq", BigInteger, nullable=False),
+    Column("id", Uuid, nullable=False),
+    Column("kind", SmallInteger, nullable=False),
+    Column("turn_id", Uuid),
+    Column("step", Integer, nullable=False),
+    Column("agent_id", Uuid),
+    Column("conversation_id", Uuid),  # NULL in an agent's own thread
+    Column("channel", SmallInteger, nullable=False),
+    # What the statement that stores an event hands out, and so cannot be sealed with the rest.
+    Column("item_seq", BigInteger),
+    Column("queue_position", Integer, nullable=False, server_default=text("0")),
+    _sealed("payload_enc", Purpose.EVENT),
+    _time("created_at"),
+    _time("expires_at"),
+    *_key_version(),
+    PrimaryKeyConstraint("user_id", "seq"),
+    Index(None, "user_id", "turn_id", "seq"),
+    Index(None, "expires_at"),
+)
+
+conversation_summaries = Table(
+    "conversation_summaries",
+    metadata,
+    Column("user_id", Uuid, nullable=False),
+    Column("id", Uuid, nullable=False),
+    Column("conversation_id", Uuid, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("previous_id", Uuid),
+    Column("from_seq", BigInteger, nullable=False),
+    Column("to_seq", BigInteger, nullable=False),
+    Column("message_count", BigInteger, nullable=False),
+    Column("token_count", Integer, nullable=False),
+    _sealed("content_enc"),
+    _time("created_at"),
+    *_key_version(),
+    PrimaryKeyConstraint("user_id", "id"),
+    # Who writes an epoch that is there already comes too late.
+    UniqueConstraint("user_id", "conversation_id", "epoch"),
+    ForeignKeyConstraint(
+        ["user_id", "conversation_id"], ["conversations.user_id", "conversations.id"], ondelete="CASCADE"
+    ),
+)
+
 usage_records = Table(
     "usage_records",
     metadata,
@@ -364,6 +500,26 @@ api_keys = Table(
     *_key_version(),
     PrimaryKeyConstraint("user_id", "id"),
     Index(None, "tenant", "id"),
+)
+
+flags = Table(
+    "flags",
+    metadata,
+    # The installation's at the global level and at a tenant's.
+    Column("user_id", Uuid, ForeignKey(users.c.id), nullable=False),
+    Column("tenant", Text, nullable=False),  # empty at the global level
+    Column("name", Text, nullable=False),  # one that the code knows
+    Column("enabled", Boolean, nullable=False),
+    _time("updated_at"),
+    PrimaryKeyConstraint("user_id", "tenant", "name"),
+    Index(None, "tenant", "user_id", "name"),
+)
+
+flag_head = Table(
+    "flag_head",
+    metadata,
+    Column("id", SmallInteger, primary_key=True, autoincrement=False),
+    Column("revision", BigInteger, nullable=False),
 )
 
 replicas = Table(

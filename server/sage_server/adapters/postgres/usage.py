@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ARRAY, Uuid, bindparam, func, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import ARRAY, Select, Uuid, bindparam, func, select, true
+from sqlalchemy.dialects.postgresql import Insert, insert
 from sqlalchemy.sql import ColumnElement
+from sqlalchemy.sql.selectable import FromClause
 
 from sage_server.adapters.postgres.database import Database, Record, Statement
 from sage_server.adapters.postgres.schema import usage_records, user_keys
@@ -36,19 +37,32 @@ _living = (
     .with_for_update(read=True, key_share=True)
     .cte("living")
 )
-_row = insert(usage_records).from_select(
-    [column.name for column in usage_records.c],
-    # In one order, so that replicas that write at the same time do not wait for each other in a circle.
-    select(*(_new.c[column.name] for column in usage_records.c))
-    .where(_new.c.user_id.in_(select(_living.c.user_id)))
-    .order_by(*(_new.c[column.name] for column in usage_records.primary_key.columns)),
-)
-_ADD = Statement(
-    _row.on_conflict_do_update(
+
+
+def _added(rows: Select[Any]) -> Insert:
+    """Add to what is counted, in one order, so that replicas that write at the same time do not wait for each
+    other in a circle."""
+    ordered = rows.order_by(*(_new.c[column.name] for column in usage_records.primary_key.columns))
+    row = insert(usage_records).from_select([column.name for column in usage_records.c], ordered)
+    return row.on_conflict_do_update(
         index_elements=list(usage_records.primary_key.columns),
-        set_={name: _u[name] + _row.excluded[name] for name in _COUNTS},
+        set_={name: _u[name] + row.excluded[name] for name in _COUNTS},
     )
-)
+
+
+_everything = select(*(_new.c[column.name] for column in usage_records.c))
+_ADD = Statement(_added(_everything.where(_new.c.user_id.in_(select(_living.c.user_id)))))
+
+
+def added_usage(source: FromClause) -> Insert:
+    """Add the usage of the parameters if `source` has a row: for statements of which it is a part."""
+    return _added(_everything.select_from(source.join(_new, true())))
+
+
+def usage_values(entries: Sequence[UsageEntry]) -> dict[str, list[Any]]:
+    """The parameters of `added_usage`."""
+    rows = [_values(entry) for entry in entries]
+    return {f"new_{column.name}": [row[column.name] for row in rows] for column in usage_records.c}
 
 
 def _list(*, one_purpose: bool) -> Statement:
@@ -71,10 +85,8 @@ class PostgresUsageStore:
 
     async def add(self, entries: Sequence[UsageEntry]) -> None:
         """One statement for any number of them."""
-        rows = [_values(entry) for entry in entries]
-        columns = {f"new_{column.name}": [row[column.name] for row in rows] for column in usage_records.c}
         users = list({entry.user_id for entry in entries})
-        await self._database.execute(_ADD, users=users, **columns)
+        await self._database.execute(_ADD, users=users, **usage_values(entries))
 
     async def list(
         self, user_id: UUID, period: UsagePeriod, purpose: UsagePurpose | None

@@ -1,0 +1,382 @@
+"""Statements on turns. Locks are taken in one order: turn, conversation, blocks, head of the user."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    DateTime,
+    Integer,
+    Interval,
+    SmallInteger,
+    Text,
+    Uuid,
+    bindparam,
+    case,
+    cast,
+    exists,
+    func,
+    insert,
+    literal,
+    null,
+    select,
+    true,
+    tuple_,
+    update,
+)
+from sqlalchemy.sql import ColumnElement
+from sqlalchemy.sql.selectable import CTE
+
+from sage_server.adapters.postgres import replays
+from sage_server.adapters.postgres.database import Statement
+from sage_server.adapters.postgres.event_rows import inserted_events
+from sage_server.adapters.postgres.items import inserted_items
+from sage_server.adapters.postgres.jobs import enqueued
+from sage_server.adapters.postgres.schema import (
+    IS_QUEUED,
+    IS_RUNNING,
+    agents,
+    conversations,
+    heads,
+    requests,
+    turns,
+)
+from sage_server.adapters.postgres.turn_rows import TURN_COLUMNS, USAGE
+from sage_server.adapters.postgres.usage import added_usage
+from sage_server.domain.jobs import JobKind
+from sage_server.domain.turns import TurnStatus
+
+_t, _c, _h = turns.c, conversations.c, heads.c
+_TIME = DateTime(timezone=True)
+_LEASE_FOR = bindparam("lease_for", type_=Interval())
+_OWNER = bindparam("owner", type_=Uuid())
+_NOW = bindparam("now", type_=_TIME)
+_USER = bindparam("user_id", type_=Uuid())
+_TURN = bindparam("turn_id", type_=Uuid())
+_CONVERSATION = bindparam("conversation_id", type_=Uuid())
+IS_ACTIVE = IS_QUEUED | IS_RUNNING
+_MINE = (_t.user_id == _USER) & (_t.id == _TURN)
+_HELD = (
+    _MINE
+    & IS_RUNNING
+    & (_t.fence == bindparam("fence", type_=BigInteger()))
+    & (_t.lease_until > func.clock_timestamp())
+)
+
+
+def _grown(*where: ColumnElement[bool]) -> CTE:
+    """Make room at the end of a thread of any kind."""
+    count = bindparam("count", type_=BigInteger())
+    return (
+        update(conversations)
+        .where(_c.user_id == _USER, _c.id == _CONVERSATION, _c.deleted_at.is_(None), *where)
+        .values(
+            last_seq=_c.last_seq + count,
+            message_count=_c.message_count + count,
+            total_tokens=_c.total_tokens + bindparam("tokens", type_=BigInteger()),
+            last_item_at=bindparam("at", type_=_TIME),
+            active_at=func.greatest(_c.active_at, bindparam("at", type_=_TIME)),
+        )
+        .returning((_c.last_seq - count).label("base"), _c.private)
+        .cte("grown")
+    )
+
+
+def _numbered(told: ColumnElement[Any], *where: ColumnElement[bool]) -> CTE:
+    """Take the user's next event numbers. The row's lock, held until commit, makes their order the order of
+    commits."""
+    return (
+        update(heads)
+        .where(_h.user_id == _USER, *where)
+        .values(last_event=_h.last_event + told)
+        .returning((_h.last_event - told).label("base"), told.label("told"))
+        .cte("head")
+    )
+
+
+def _indexed_later(grown: CTE) -> CTE:
+    return enqueued(
+        JobKind.INDEX_ITEMS,
+        user_id=_USER,
+        subject=_CONVERSATION,
+        first=grown.c.base + 1,
+        last=grown.c.base + bindparam("count", type_=BigInteger()),
+        source=grown,
+        where=[~grown.c.private, bindparam("recalled", type_=Boolean())],
+    ).cte("job")
+
+
+def _accept(*, once: bool) -> Statement:
+    """Message, turn, events and kept answer in one statement.
+
+    It runs at once if no other turn is active. What is active is seen as of the beginning of the statement:
+    a turn that began since makes the unique index refuse, and the statement is run again; one that was
+    accepted since has made the thread longer, and nothing is stored, so that places in the queue are exact;
+    one that ended since leaves this one waiting, and whoever accepted it takes it.
+    """
+    long = select(_c.last_seq).where(_c.user_id == _USER, _c.id == _CONVERSATION).scalar_subquery()
+    active = (
+        select(func.count().label("n"), long.label("long"))
+        .where(_t.user_id == _USER, _t.conversation_id == _CONVERSATION, IS_ACTIVE)
+        .cte("active")
+    )
+    ahead = select(active.c.n).scalar_subquery()
+    runs = ahead == 0
+    grown = _grown(
+        _c.kind == bindparam("kind", type_=SmallInteger()),
+        ahead <= bindparam("most_ahead", type_=BigInteger()),
+        _c.last_seq == select(active.c.long).scalar_subquery(),
+    )
+    told = case(
+        (runs, bindparam("told_running", type_=BigInteger())),
+        else_=bindparam("told_waiting", type_=BigInteger()),
+    )
+    head = _numbered(told, exists(select(grown.c.base)))
+    values: dict[str, ColumnElement[Any]] = {
+        "user_id": _USER,
+        "id": _TURN,
+        "conversation_id": _CONVERSATION,
+        "agent_id": bindparam("agent_id", type_=Uuid()),
+        "own_thread": bindparam("own_thread", type_=Boolean()),
+        "status": case(
+            (runs, literal(int(TurnStatus.RUNNING), SmallInteger())),
+            else_=literal(int(TurnStatus.QUEUED), SmallInteger()),
+        ),
+        "origin": bindparam("origin", type_=SmallInteger()),
+        "store": bindparam("store", type_=Boolean()),
+        "lease_owner": case((runs, _OWNER)),
+        "lease_until": case((runs, func.clock_timestamp() + _LEASE_FOR)),
+        "fence": case((runs, literal(1, BigInteger())), else_=literal(0, BigInteger())),
+        "request_id": bindparam("turn_request_id", type_=Uuid()),
+        "input_item_id": bindparam("input_item_id", type_=Uuid()),
+        "parent_turn_id": bindparam("parent_turn_id", type_=Uuid()),
+        "first_event": head.c.base + 1,
+        "last_event": head.c.base + head.c.told,
+        "created_at": _NOW,
+        "started_at": case((runs, _NOW)),
+    }
+    begun = (
+        update(agents)
+        .where(
+            agents.c.user_id == _USER,
+            agents.c.id == bindparam("agent_id", type_=Uuid()),
+            runs,
+            exists(select(head.c.base)),
+        )
+        .values(last_turn_at=_NOW)
+    )
+    statement = select(grown.c.base, head.c.base.label("event_base"), head.c.told, active.c.n).add_cte(
+        inserted_items(grown).cte("inserted"),
+        insert(turns).from_select(list(values), select(*values.values()).select_from(head)).cte("new_turn"),
+        inserted_events(
+            head, select(grown.c.base).scalar_subquery(), func.cast(ahead, Integer()), some=True
+        ).cte("new_events"),
+        begun.cte("begun"),
+        _indexed_later(grown),
+    )
+    if once:
+        kept = select(*replays.VALUES.values()).select_from(head)
+        statement = statement.add_cte(insert(requests).from_select([*replays.VALUES], kept).cte("kept"))
+    return Statement(statement)
+
+
+ACCEPT = {once: _accept(once=once) for once in (False, True)}
+ACTIVE_TURNS = Statement(
+    select(*TURN_COLUMNS)
+    .where(_t.user_id == _USER, _t.conversation_id == _CONVERSATION, IS_ACTIVE)
+    .order_by(_t.id)
+    .with_for_update()
+)
+ACTIVE_IN = Statement(
+    select(*TURN_COLUMNS)
+    .where(
+        _t.user_id == _USER,
+        _t.conversation_id == func.any(bindparam("conversation_ids", type_=ARRAY(Uuid()))),
+        IS_ACTIVE,
+    )
+    .order_by(_t.id)
+    .with_for_update()
+)
+BUSY_WITH = Statement(
+    select(_t.id)
+    .where(_t.user_id == _USER, _t.conversation_id == _CONVERSATION, IS_ACTIVE)
+    .order_by(_t.first_event)
+)
+GET = Statement(select(*TURN_COLUMNS).where(_MINE))
+LOCK = Statement(select(*TURN_COLUMNS).where(_MINE).with_for_update())
+
+HOLD = Statement(
+    select(_c.id)
+    .where(
+        _c.user_id == _USER,
+        _c.id.in_(select(_t.conversation_id).where(_HELD).with_for_update().cte("held").select()),
+    )
+    .with_for_update(key_share=True)
+)
+"""Make sure of a turn and its thread before its effects are stored."""
+
+
+def _commit(*, items: bool) -> Statement:
+    """A step, or a turn's end, in one statement, if the lease is still held."""
+    held = select(_t.id).where(_HELD).with_for_update().cte("held")
+    is_held = exists(select(held.c.id))
+    told = bindparam("told", type_=BigInteger())
+    grown = _grown(is_held) if items else None
+    head = _numbered(told, is_held if grown is None else exists(select(grown.c.base)))
+    ended = bindparam("status", type_=SmallInteger())
+    still = ended == int(TurnStatus.RUNNING)
+    advanced = (
+        update(turns)
+        .where(_MINE, exists(select(head.c.base)))
+        .values(
+            status=ended,
+            step=bindparam("new_step", type_=Integer()),
+            agent_id=func.coalesce(bindparam("new_agent_id", type_=Uuid()), _t.agent_id),
+            last_event=select(head.c.base + head.c.told).scalar_subquery(),
+            tainted=_t.tainted | bindparam("new_tainted", type_=Boolean()),
+            memory_revision=func.greatest(_t.memory_revision, bindparam("revision", type_=BigInteger())),
+            lease_owner=case((still, _t.lease_owner)),
+            lease_until=case((still, func.clock_timestamp() + _LEASE_FOR)),
+            stop_reason=bindparam("stop_reason", type_=SmallInteger()),
+            error_reason=bindparam("error_reason", type_=Text()),
+            retryable=bindparam("retryable", type_=Boolean()),
+            ended_at=case((still, null()), else_=_NOW),
+            **{name: _t[name] + bindparam(f"spent_{name}", type_=_t[name].type) for name in USAGE},
+            **{
+                name: _t[name] + bindparam(f"more_{name}", type_=Integer())
+                for name in ("message_count", "tool_call_count", "memory_writes")
+            },
+        )
+    )
+    base: ColumnElement[Any] = cast(null(), BigInteger())
+    if grown is not None:
+        base = select(grown.c.base).scalar_subquery()
+    statement = select(head.c.base.label("event_base"), base.label("base")).add_cte(
+        advanced.cte("advanced"),
+        inserted_events(head, base, None).cte("new_events"),
+        added_usage(head).cte("used"),
+    )
+    if grown is not None:
+        statement = statement.add_cte(inserted_items(grown).cte("inserted"), _indexed_later(grown))
+    return Statement(statement)
+
+
+COMMIT = {items: _commit(items=items) for items in (False, True)}
+
+
+def _cancel() -> Statement:
+    """End turns that are locked, with an event each."""
+    arrays = [bindparam("ids", type_=ARRAY(Uuid()))]
+    which = func.unnest(*arrays).table_valued("id", with_ordinality="n", name="which").render_derived()
+    head = _numbered(bindparam("told", type_=BigInteger()))
+    ended = (
+        update(turns)
+        .where(_t.user_id == _USER, _t.id == which.c.id, IS_ACTIVE)
+        .values(
+            status=int(TurnStatus.CANCELLED),
+            fence=_t.fence + 1,
+            lease_owner=null(),
+            lease_until=null(),
+            cancel_cause=bindparam("cause", type_=SmallInteger()),
+            ended_at=_NOW,
+            last_event=select(head.c.base).scalar_subquery() + which.c.n,
+        )
+    )
+    return Statement(
+        select(head.c.base.label("event_base")).add_cte(
+            ended.cte("ended"), inserted_events(head, None, None).cte("new_events")
+        )
+    )
+
+
+CANCEL = _cancel()
+_TAKEN = {
+    "status": int(TurnStatus.RUNNING),
+    "lease_owner": _OWNER,
+    "lease_until": func.clock_timestamp() + _LEASE_FOR,
+    "fence": _t.fence + 1,
+    "started_at": func.coalesce(_t.started_at, _NOW),
+}
+_TAKEN_COLUMNS = (_t.user_id, _t.fence, *TURN_COLUMNS)
+_other = turns.alias("other")
+_none_runs = ~exists(
+    select(_other.c.id).where(
+        _other.c.user_id == _t.user_id,
+        _other.c.conversation_id == _t.conversation_id,
+        _other.c.status == int(TurnStatus.RUNNING),
+    )
+)
+_first = (
+    select(_t.id)
+    .where(_t.user_id == _USER, _t.conversation_id == _CONVERSATION, IS_QUEUED, _none_runs)
+    .order_by(_t.first_event)
+    .limit(1)
+    .with_for_update()
+)
+TAKE_NEXT = Statement(
+    update(turns)
+    .where(_t.user_id == _USER, _t.id.in_(_first.cte("first").select()), IS_QUEUED)
+    .values(_TAKEN)
+    .returning(*_TAKEN_COLUMNS)
+)
+_lapsed = (
+    select(_t.user_id, _t.id)
+    .where(IS_RUNNING, _t.lease_until <= func.clock_timestamp())
+    .order_by(_t.lease_until)
+    .limit(bindparam("limit"))
+    .with_for_update(skip_locked=True)
+)
+TAKE_LAPSED = Statement(
+    update(turns)
+    .where(tuple_(_t.user_id, _t.id).in_(_lapsed.cte("lapsed").select()), IS_RUNNING)
+    .values(_TAKEN)
+    .returning(*_TAKEN_COLUMNS)
+)
+WAITING_THREADS = Statement(
+    select(_t.user_id, _t.conversation_id).where(IS_QUEUED, _none_runs).distinct().limit(bindparam("limit"))
+)
+_renewed = (
+    func.unnest(bindparam("user_ids", type_=ARRAY(Uuid())), bindparam("ids", type_=ARRAY(Uuid())))
+    .table_valued("user_id", "id", name="renewed")
+    .render_derived()
+)
+_mine = (
+    select(_t.user_id, _t.id)
+    .where(
+        tuple_(_t.user_id, _t.id).in_(select(_renewed.c.user_id, _renewed.c.id)),
+        _t.lease_owner == _OWNER,
+        IS_RUNNING,
+        _t.lease_until > func.clock_timestamp(),
+    )
+    .order_by(_t.user_id, _t.id)
+    .with_for_update()
+)
+RENEW = Statement(
+    update(turns)
+    .where(tuple_(_t.user_id, _t.id).in_(_mine.cte("mine").select()), IS_RUNNING)
+    .values(lease_until=func.clock_timestamp() + _LEASE_FOR)
+    .returning(_t.user_id, _t.id)
+)
+RELEASE = Statement(
+    update(turns)
+    .where(_t.lease_owner == _OWNER, IS_RUNNING)
+    .values(lease_owner=null(), lease_until=func.clock_timestamp())
+)
+
+
+def listed(names: frozenset[str], *, following: bool) -> Statement:
+    """A page of turns, the newest first; `names` are the conditions that it has."""
+    tests: dict[str, ColumnElement[bool]] = {
+        "agent_id": _t.agent_id == bindparam("agent_id", type_=Uuid()),
+        "conversation_id": _t.conversation_id == _CONVERSATION,
+        "statuses": _t.status == func.any(bindparam("statuses", type_=ARRAY(SmallInteger()))),
+        "origins": _t.origin == func.any(bindparam("origins", type_=ARRAY(SmallInteger()))),
+        "start": _t.created_at >= bindparam("start", type_=_TIME),
+        "end": _t.created_at < bindparam("end", type_=_TIME),
+    }
+    last = _t.id < bindparam("after", type_=Uuid()) if following else true()
+    page = select(*TURN_COLUMNS).where(_t.user_id == _USER, last, *(tests[name] for name in sorted(names)))
+    return Statement(page.order_by(_t.id.desc()).limit(bindparam("limit")))

@@ -1,0 +1,148 @@
+"""The context of a turn's next step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from uuid import UUID
+
+from sage_server.domain.agents import Agent, MemoryMode
+from sage_server.domain.blocks import MAX_BLOCKS, Block
+from sage_server.domain.conversations import ConversationMemory, Item, ItemKind
+from sage_server.domain.labels import normalise_label
+from sage_server.domain.memories import MemorySource
+from sage_server.domain.summaries import Summary
+from sage_server.engine.memory_index.cache import IndexCache
+from sage_server.engine.prompt_window import Known, Material, PromptWindow, Window
+from sage_server.engine.tools.toolbox import OfferedTool, Toolbox
+from sage_server.ports.agents import AgentStore
+from sage_server.ports.blocks import BlockStore
+from sage_server.ports.memories import MemoryStore
+from sage_server.ports.scratchpads import ScratchpadStore
+from sage_server.ports.transcripts import SummaryStore, Thread, TranscriptStore
+
+_ITEM_TOKENS = 20
+"""No item takes fewer in a context: so many of them can be of use."""
+_FEWEST, _MOST = 200, 5_000
+
+
+@dataclass
+class Transcript:
+    """What was said in the thread, as far as it matters to one turn."""
+
+    thread: Thread
+    summary: Summary | None
+    before: list[Item]
+    """After the summary and before this turn."""
+    own: list[Item]
+    """The turn's message, and what it has stored since."""
+    whole: bool
+    """Whether `before` begins right after the summary."""
+    names: Mapping[UUID, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StepContext:
+    """What a step begins with."""
+
+    agent: Agent
+    window: Window
+    blocks: Mapping[str, Block]
+    """Those that the agent sees, by label."""
+    tools: Sequence[OfferedTool]
+    notes: tuple[str, ...]
+    first_time: bool
+
+
+class Contexts:
+    """Reads what a context is made of, and builds it."""
+
+    def __init__(
+        self,
+        *,
+        agents: AgentStore,
+        transcripts: TranscriptStore,
+        summaries: SummaryStore,
+        blocks: BlockStore,
+        scratchpads: ScratchpadStore,
+        memories: MemoryStore,
+        indexes: IndexCache,
+        toolbox: Toolbox,
+        window: PromptWindow,
+    ) -> None:
+        self._agents = agents
+        self._transcripts = transcripts
+        self._summaries = summaries
+        self._blocks = blocks
+        self._scratchpads = scratchpads
+        self._memories = memories
+        self._indexes = indexes
+        self._toolbox = toolbox
+        self._window = window
+
+    async def transcript(
+        self, user_id: UUID, agent: Agent, conversation_id: UUID, turn_id: UUID | None
+    ) -> Transcript:
+        """The thread as a turn finds it. A message that waits for a later turn is not in it."""
+        thread = await self._transcripts.thread(user_id, conversation_id)
+        summary = await self._summaries.latest(user_id, conversation_id)
+        after = 0 if summary is None else summary.to_seq
+        limit = min(max(agent.profile.max_context_tokens // _ITEM_TOKENS, _FEWEST), _MOST)
+        items = await self._transcripts.newest(user_id, conversation_id, after, limit)
+        own = [item for item in items if turn_id is not None and item.turn_id == turn_id]
+        asked = own[0].seq if own else 0
+        before = [item for item in items if item.turn_id != turn_id or turn_id is None]
+        if asked:
+            before = [item for item in before if not (item.kind is ItemKind.USER and item.seq > asked)]
+        names = {} if thread.agent_id == agent.id else await self._names(user_id)
+        return Transcript(thread, summary, before, own, len(items) < limit, names)
+
+    async def build(self, user_id: UUID, agent: Agent, transcript: Transcript, now: datetime) -> StepContext:
+        """The context of the next step. Raises CONTEXT_BUDGET_EXCEEDED."""
+        thread = transcript.thread
+        tools = await self._toolbox.offered(user_id, agent, thread)
+        blocks = await self._visible_blocks(user_id, agent, thread)
+        pad = await self._scratchpads.get(user_id, thread.id, own=thread.agent_id is not None)
+        notes = tuple(pad.items)
+        archival, recall = await self._counts(user_id)
+        spoken = any(item.kind is ItemKind.ASSISTANT for item in (*transcript.before, *transcript.own))
+        material = Material(
+            agent=agent,
+            now=now,
+            blocks=list(blocks.values()),
+            known=Known(archival, recall, notes, transcript.names),
+            tools=tools,
+            summary=transcript.summary,
+            items=transcript.before,
+            input=transcript.own,
+            first_time=transcript.summary is None and not spoken and agent.message_count <= 1,
+        )
+        window = self._window.build(material)
+        return StepContext(agent, window, blocks, tools, notes, material.first_time)
+
+    def with_input(self, transcript: Transcript, item: Item) -> Transcript:
+        """As if this message had been sent."""
+        return replace(transcript, own=[item])
+
+    async def _visible_blocks(self, user_id: UUID, agent: Agent, thread: Thread) -> dict[str, Block]:
+        """By label; an agent's own hides a shared one of the same label."""
+        if thread.memory is ConversationMemory.NONE:
+            return {}
+        page = await self._blocks.list(user_id, agent_id=agent.id, size=MAX_BLOCKS, after=None)
+        shared = agent.memory_mode is not MemoryMode.ISOLATED
+        return {
+            normalise_label(block.label): block
+            for block in sorted(page.rows, key=lambda block: block.agent_id is not None)
+            if shared or block.agent_id is not None
+        }
+
+    async def _counts(self, user_id: UUID) -> tuple[int, int]:
+        """Memories that archival_search and conversation_search look through."""
+        entry = self._indexes.peek(user_id)
+        counts = await self._memories.counts(user_id) if entry is None else entry.index.counts()
+        kept = counts.get(MemorySource.ARCHIVAL, 0) + counts.get(MemorySource.DOCUMENT, 0)
+        return kept, counts.get(MemorySource.MESSAGE, 0)
+
+    async def _names(self, user_id: UUID) -> dict[UUID, str]:
+        return {agent.id: agent.name for agent in await self._agents.list(user_id)}
