@@ -52,6 +52,8 @@ class Environment:
     channel: grpc.aio.Channel
     dsn: str
     keys: CachedKeyRing
+    model_url: str
+    """Of a language model that answers at once."""
     _users: PostgresUserStore
     _secret: str
 
@@ -97,6 +99,9 @@ async def open_environment(options: Options) -> AsyncIterator[Environment]:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         postgres = await EmbeddedPostgres.start(folder / "data")
         stack.push_async_callback(postgres.stop)
+        model = (sys.executable, "-m", "bench.model_server")
+        model_address = await stack.enter_async_context(child(model, {}, folder / "model.log"))
+        model_url = f"http://{model_address}/v1"
         root_key = new_root_key()
         settings = {
             "SAGE_DATABASE_URL": postgres.dsn,
@@ -106,6 +111,8 @@ async def open_environment(options: Options) -> AsyncIterator[Environment]:
             "SAGE_METRICS_LISTEN": "off",
             "SAGE_AUTH": "required",
             "SAGE_MAX_RATE_PER_USER": "0",
+            "SAGE_LLM_BASE_URL": model_url,
+            "SAGE_LLM_CONCURRENCY": "256",
         }
         # Calls are logged as they are by default, to a file: that is part of what a user waits for.
         log = folder / "server.log"
@@ -118,7 +125,7 @@ async def open_environment(options: Options) -> AsyncIterator[Environment]:
         wrapping, clock = KeyWrapping(EnvironmentRootKeys(root_key)), SystemClock()
         keys = CachedKeyRing(PostgresKeyStore(database, clock), wrapping, 1000)
         users = PostgresUserStore(database, clock, wrapping.new_key)
-        yield Environment(options, channel, postgres.dsn, keys, users, secret)
+        yield Environment(options, channel, postgres.dsn, keys, model_url, users, secret)
 
 
 @asynccontextmanager

@@ -14,6 +14,7 @@ from bench import (
     insert_memories,
     list_conversations,
     search_memories,
+    turns,
 )
 from bench.environment import Environment
 from bench.result import Result
@@ -29,4 +30,5 @@ BENCHMARKS: dict[str, Benchmark] = {
     "cold_load": cold_load.run,
     "index_memory": index_memory.run,
     "index_growth": index_growth.run,
+    "turns": turns.run,
 }
