@@ -28,6 +28,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import sage_client
+from sage.v1 import admin_pb2
 from sage_server.domain.errors import Reason, SageError
 from sage_server.domain.identity import Role
 from sage_server.settings import SettingsError, load_settings
@@ -215,9 +216,10 @@ async def test_a_header_that_is_not_ascii_is_refused(
         await _send_raw(guarded.server.address, METHODS, value)
     assert set(_codes(guarded) - before) == {"UNAUTHENTICATED"}
     before = _codes(guarded)
-    await _send_raw(guarded.server.address, METHODS, f"Bearer {guarded.keys['service']}".encode())
+    ending = [method for method in METHODS if method.name != "WatchEvents"]
+    await _send_raw(guarded.server.address, ending, f"Bearer {guarded.keys['service']}".encode())
     answered = _codes(guarded) - before
-    assert answered.total() == len(METHODS)
+    assert answered.total() == len(ending)
     assert "OK" in answered
     assert "UNAUTHENTICATED" not in answered
 
@@ -331,6 +333,8 @@ async def test_an_admin_key_naming_another_tenant_is_denied(guarded: Guarded) ->
         if "tenant" not in request.DESCRIPTOR.fields_by_name or method.name in OPERATOR_ONLY:
             continue
         request.tenant = TENANT
+        if method.name in {"SetFlag", "ClearFlag"}:
+            request.name, request.scope = "tools", admin_pb2.FLAG_SCOPE_TENANT
         answer = await guarded.call(method, bearer(guarded.keys["other admin"]), request=request)
         if answer.code is Code.UNIMPLEMENTED:
             continue

@@ -12,6 +12,7 @@ import json
 import re
 import secrets
 from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,10 @@ import grpc
 import pytest
 from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 
-from sage.v1 import item_pb2, memory_pb2
+from sage.v1 import admin_pb2, item_pb2, memory_pb2, turn_event_pb2
 from sage_server.adapters.embedded_postgres import EmbeddedPostgres
 from sage_server.adapters.postgres.schema import label_columns, metadata, sealed_columns, sealed_tables
+from support.agents import answer as said
 from support.contract import (
     BY_NAME,
     METHODS,
@@ -39,12 +41,14 @@ from support.contract import (
     valid_request,
 )
 from support.postgres import public_folder
+from support.provider import FakeProvider, ProviderRequest, Step, chat_reply, error_reply
 from support.server import ChildServer, child_server
 
 USER = "maria"
 Code = grpc.StatusCode
 # Ids, names of things and tokens; a person writes none of them. An external id is an id of the application.
 NO_TEXT = re.compile(r"(^|_)(ids?|etag|page_token|tenant|paths|agent|media_type|at_least_as_fresh)$")
+ENDLESS = {"WatchEvents"}
 # They take no text, and would remove the rows that are to be searched. The import comes at the end.
 ERASING = {"EraseUser", "DeleteAllConversations", "ImportConversations"}
 
@@ -103,7 +107,12 @@ async def aftermath() -> AsyncIterator[Aftermath]:
         data_dir = folder / "data"
         canaries = Canaries()
         control = secrets.token_hex(12)
-        async with child_server(data_dir=data_dir, log_level="debug", auth="none") as child:
+        async with (
+            _talking(canaries) as provider,
+            child_server(
+                data_dir=data_dir, log_level="debug", auth="none", llm_base_url=provider.url, llm_tries="1"
+            ) as child,
+        ):
             answers = await _write_everywhere(child, canaries)
             rows, dump = await _dumped(data_dir, control)
             child.process.terminate()
@@ -111,6 +120,43 @@ async def aftermath() -> AsyncIterator[Aftermath]:
         files = {path: path.read_bytes() for path in data_dir.rglob("*") if _worth_reading(path)}
         output = "".join(child.lines).encode()
         yield Aftermath(canaries, answers, rows, dump, files, output, control)
+
+
+@asynccontextmanager
+async def _talking(canaries: Canaries) -> AsyncIterator[FakeProvider]:
+    """A model that says canaries, in messages, in arguments of tools, in nonsense and in errors."""
+    async with FakeProvider.running() as provider:
+        asked = 0
+
+        def chat(request: ProviderRequest) -> Step:
+            nonlocal asked
+            asked += 1
+            canary = canaries.new
+            system = request.body["messages"][0]["content"]
+            if "You summarise" in system:
+                return chat_reply(canary("a summary"))
+            text = request.body["messages"][-1]["content"]
+            if "nonsense" in text:
+                return chat_reply('{"messages": {' + canary("nonsense"))
+            if "broken model" in text:
+                return error_reply(400, canary("a provider's error"), code="content_filter")
+            if "tool_output" in text.rpartition("Now:")[2]:
+                return chat_reply(said(canary("a message after tools")))
+            label, missing = "human", canary("a missing label")
+            calls: list[tuple[str, dict[str, Any]]] = [
+                ("memory_append", {"label": label, "text": canary("an edited block")}),
+                ("memory_append", {"label": missing, "text": canary("an edit in vain")}),
+                ("memory_append", {canary("a wrong argument"): canary("its value")}),
+                ("archival_insert", {"text": canary("kept by an agent"), "tags": [canary("an agent's tag")]}),
+                ("archival_search", {"query": canary("an agent's query")}),
+                ("scratchpad_write", {"items": [canary("an agent's note")]}),
+                (canary("a tool that is none"), {}),
+            ]
+            return chat_reply(said(canary("a message"), calls=calls))
+
+        provider.chat = chat
+        yield provider
+        assert asked > 5
 
 
 def _worth_reading(path: Path) -> bool:
@@ -137,12 +183,14 @@ class _Writer:
         thread = response_of(BY_NAME["CreateConversation"], await self._send("CreateConversation"))
         self._thread = thread.conversation.id
         for method in METHODS:
-            if method.name not in ERASING and await self._has(method):
+            if method.name not in ERASING | ENDLESS and await self._has(method):
                 await self._send(method.name)
+        await self._talk()
         await self._import()
         await self._keep_blocks_and_notes()
         await self._keep_memories()
         await self._keep_documents()
+        await self._fail_with_agents()
         await self._fail()
         await self._fail_with_memories()
         return self._answers
@@ -173,7 +221,21 @@ class _Writer:
             request.update_mask.paths[:] = ["description", "value"]
         if method.name == "UpdateMemory":
             request.update_mask.paths[:] = ["text", "tags", "metadata"]
+        if method.name in {"CreateAgent", "UpdateAgent"}:
+            self._describe(request)
+        if method.name in {"SetFlag", "ClearFlag"}:
+            # Names of flags are the code's; one that somebody makes up is refused.
+            request.name, request.scope = "tools", admin_pb2.FLAG_SCOPE_USER
         return request
+
+    def _describe(self, request: Any) -> None:
+        """An agent has a name of its own form; zones, tools and models are those that the server knows."""
+        request.time_zone, request.allowed_tools.names[:], request.model = "", ["done"], ""
+        if request.DESCRIPTOR.name == "CreateAgentRequest":
+            request.name = request.name.lower()
+            return
+        request.enabled = True
+        request.update_mask.paths[:] = ["description", "enabled", "system_prompt", "preferences"]
 
     def _fill(self, owner: Any, field: FieldDescriptor, where: str) -> None:
         known = {"conversation_id": self._thread, "request_id": str(uuid4()), "external_id": USER}
@@ -285,6 +347,43 @@ class _Writer:
         await self._send("IngestDocument", " broken PDF", content=broken)
         await self._send("IngestDocument", " no UTF-8", content=canary("no UTF-8").encode() + b"\xff\xfe")
 
+    async def _talk(self) -> None:
+        """With an agent whose model says canaries too; turns end well, badly, and before they begin."""
+        await self._send("UpdateAgent", " main", agent="main")
+        everything = self._filled(BY_NAME["UpdateAgent"], " tools")
+        everything.agent, everything.update_mask.paths[:] = "main", ["allowed_tools"]
+        everything.ClearField("allowed_tools")
+        await self._call("UpdateAgent", " tools", everything)
+        for name in ("Chat", "Respond"):
+            for note, begins in (("", ""), (" failed", "nonsense "), (" refused", "broken model ")):
+                await self._send(name, f" kept{note}", input=begins + self._canaries.new(f"{name}{note}"))
+        reused = str(uuid4())
+        for note in (" first", " reused"):
+            await self._send("Chat", note, request_id=reused)
+        await self._send("PreviewContext", " kept")
+        await self._send("SummarizeConversation", " kept", keep_newest=0)
+        watch = self._filled(BY_NAME["WatchEvents"])
+        watch.after_event_id = 0
+        watch.channels.append(turn_event_pb2.EVENT_CHANNEL_TURN)
+        self._answers["WatchEvents"] = await call(
+            self._channel, BY_NAME["WatchEvents"], watch, (("x-sage-user", USER),), timeout=2
+        )
+
+    async def _fail_with_agents(self) -> None:
+        canary = self._canaries.new
+        create = BY_NAME["CreateAgent"]
+        agent = response_of(create, await self._send("CreateAgent", " kept")).agent
+        await self._send("UpdateAgent", " kept", agent=agent.name)
+        await self._send("FindAgents", " kept")
+        await self._send("CreateAgent", " taken", name=agent.name)
+        await self._send("CreateAgent", " name", name=canary("bad agent name"))
+        await self._send("CreateAgent", " zone", time_zone=canary("bad time zone"))
+        await self._send("CreateAgent", " model", model=canary("bad model"))
+        await self._send("CreateAgent", " long", description=canary("a long description") * 50)
+        await self._send("UpdateAgent", " etag", agent=agent.name, etag=canary("agent etag"))
+        await self._send("GetAgent", " missing", agent=canary("no such agent").lower())
+        await self._send("ListAgents", " token", page_token=canary("agents page token"))
+
     async def _fail_with_memories(self) -> None:
         canary = self._canaries.new
         for name in ("InsertMemory", "BatchInsertMemories"):
@@ -339,6 +438,8 @@ class _Writer:
         await self._send("GetConversation", " id", conversation_id=canary("bad id"))
         await self._send("CreateConversation", " id", request_id=canary("bad request id"))
         await self._send("CreateApiKey", " tenant", tenant=canary("bad tenant") + " !")
+        for made_up in (canary("made up flag"), canary("made up flag too").lower()):
+            await self._send("SetFlag", f" {made_up[:1]}", name=made_up)
         await self._send("AppendItems", " missing", conversation_id=str(uuid4()))
         broken = canary("broken UTF-8").encode()
         raw = b"\x0a" + bytes([len(broken) + 1]) + broken + b"\xff"
@@ -436,7 +537,8 @@ async def test_every_text_of_an_implemented_request_had_a_canary_and_was_taken(a
     placed = " ".join(aftermath.canaries.where.values())
     for name in implemented:
         answer = aftermath.answers[name]
-        assert answer.code in {Code.OK, Code.NOT_FOUND, Code.FAILED_PRECONDITION}, (name, answer)
+        ends = {Code.DEADLINE_EXCEEDED} if name in ENDLESS else set()
+        assert answer.code in {Code.OK, Code.NOT_FOUND, Code.FAILED_PRECONDITION} | ends, (name, answer)
         for path in fields(BY_NAME[name].input_type):
             if _holds_text(path.field):
                 assert f"{name}.{path.name}" in placed
@@ -456,6 +558,10 @@ async def test_every_text_of_an_implemented_request_had_a_canary_and_was_taken(a
         "EmbedText",
         "DeleteMemories by tag",
         "AppendItems said",
+        *(f"{name}{note}" for name in ("CreateAgent", "UpdateAgent", "FindAgents") for note in ("", " kept")),
+        *(f"{name} kept{note}" for name in ("Chat", "Respond") for note in ("", " failed", " refused")),
+        "PreviewContext kept",
+        "SummarizeConversation kept",
     ):
         assert aftermath.answers[name].code is Code.OK, name
 
@@ -494,6 +600,9 @@ async def test_every_column_that_could_hold_text_is_sealed_or_known(aftermath: A
         "memories.model_1",
         "documents.media_type",
         "documents.failure",  # the name of a reason
+        "turns.error_reason",  # the name of one
+        "flags.tenant",
+        "flags.name",  # one that the code knows
     }
     for table in metadata.sorted_tables:
         sealed = {column.name for column in (*sealed_columns(table), *label_columns(table))}

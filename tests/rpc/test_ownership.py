@@ -19,8 +19,10 @@ import pytest
 from google.protobuf.descriptor import MethodDescriptor
 
 import sage_client
-from sage_client import MemoryFilter, MemorySource, NewItem
+from sage_client import MemoryFilter, MemoryMode, MemorySource, NewItem
 from support.agent_calls import Agents, with_thread
+from support.agents import answer as said
+from support.agents import model_settings
 from support.contract import (
     BY_NAME,
     METHODS,
@@ -33,6 +35,7 @@ from support.contract import (
     valid_request,
 )
 from support.postgres import TestPostgres
+from support.provider import FakeProvider, chat_reply
 from support.server import RunningServer, running_server
 
 Code = grpc.StatusCode
@@ -46,10 +49,11 @@ class Ids:
     item: str
     memory: str
     document: str
+    turn: str
 
     @classmethod
     def random(cls) -> Ids:
-        return cls(str(uuid4()), str(uuid4()), str(uuid4()), str(uuid4()))
+        return cls(str(uuid4()), str(uuid4()), str(uuid4()), str(uuid4()), str(uuid4()))
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,10 @@ def _document(request: Any, ids: Ids) -> None:
     request.document_id = ids.document
 
 
+def _turn(request: Any, ids: Ids) -> None:
+    request.turn_id = ids.turn
+
+
 def _conversation_and_document(request: Any, ids: Ids) -> None:
     request.conversation_id = ids.conversation
     request.document_id = ids.document
@@ -107,6 +115,10 @@ NOT_FOUND = {
     "SearchMemories": Foreign(_conversation_and_document),
     "GetDocument": Foreign(_document, "document"),
     "DeleteDocument": Foreign(_document, "document"),
+    "GetTurn": Foreign(_turn, "turn"),
+    "CancelTurn": Foreign(_turn, "turn"),
+    "AttachTurn": Foreign(_turn, "turn"),
+    "ListTurns": Foreign(_conversation),
 }
 """Methods that answer NOT_FOUND, in the same words as for an id that nobody has."""
 
@@ -118,6 +130,9 @@ TESTED_ON_THEIR_OWN = {
     "BatchSearchMemories": "test_a_filter_that_names_foreign_things_is_not_found",
     "IngestDocument": "test_documents_of_one_name_stay_with_their_users",
     "ListDocuments": "test_documents_of_one_name_stay_with_their_users",
+    "Respond": "test_agents_answer_in_nobody_elses_thread",
+    "PreviewContext": "test_agents_answer_in_nobody_elses_thread",
+    "MergeOverlay": "test_overlays_stay_with_their_users",
 }
 """Methods that name ids and answer otherwise."""
 
@@ -145,6 +160,10 @@ NAMES_NOBODYS_THINGS = {
     "FindAgents": "test_agents_of_one_name_stay_with_their_users",
     "ListAgentItems": "test_agents_of_one_name_stay_with_their_users",
     "ClearAgentConversation": "test_agents_of_one_name_stay_with_their_users",
+    "Chat": "test_turns_and_events_stay_with_their_user",
+    "WatchEvents": "test_turns_and_events_stay_with_their_user",
+    "ListTools": "test_turns_and_events_stay_with_their_user",
+    "ListOverlayChanges": "test_overlays_stay_with_their_users",
 }
 """Methods of a user that take no id at all."""
 
@@ -200,18 +219,29 @@ class Stage:
         done = await self.owner.memory.documents.add(b"A diary of the garden", external_id="diary")
         return replace(self.ids, document=done.document.id)
 
+    async def with_turn(self) -> Ids:
+        """The ids with that of a turn that the owner's agent took."""
+        await self.owner.agent().enable()
+        chat = self.owner.agent().chat("Is the garden dry?")
+        await chat.text()
+        return replace(self.ids, turn=chat.turn_id)
+
     async def naming(self, method: MethodDescriptor) -> Ids:
-        """What the owner has, with a document only for methods that name one."""
+        """What the owner has, with a document or a turn only for methods that name one."""
         if "document_id" in method.input_type.fields_by_name:
             return await self.with_document()
+        if "turn_id" in method.input_type.fields_by_name:
+            return await self.with_turn()
         return self.ids
 
 
 @pytest.fixture(scope="module")
 async def shared(postgres: TestPostgres) -> AsyncIterator[RunningServer]:
     """One server for all: each test has users of its own."""
-    async with postgres.database() as dsn, running_server(dsn) as running:
-        yield running
+    async with FakeProvider.running() as provider, postgres.database() as dsn:
+        provider.chat = lambda _: chat_reply(said("It is dry."))
+        async with running_server(dsn, **model_settings(provider)) as running:
+            yield running
 
 
 @pytest.fixture
@@ -227,7 +257,7 @@ async def stage(shared: RunningServer) -> AsyncIterator[Stage]:
         gone = await owner.conversations.create("Old diary")
         await owner.conversations.delete(gone.id)
         memory = (await owner.memory.insert("The garden is dry", tags=["diary"])).memory
-        ids = Ids(thread.id, items[0].id, memory.id, str(uuid4()))
+        ids = Ids(thread.id, items[0].id, memory.id, str(uuid4()), str(uuid4()))
         yield Stage(server, channel, owner, stranger, ids)
 
 
@@ -496,6 +526,51 @@ async def test_documents_of_one_name_stay_with_their_users(stage: Stage) -> None
     assert (await stage.owner.memory.search("diary", document_id=ids.document)).candidate_count == 1
 
 
+async def test_turns_and_events_stay_with_their_user(stage: Stage) -> None:
+    """A stranger's agent of the same name has turns and events of its own."""
+    ids = await stage.with_turn()
+    before = await stage.owned()
+    chat, tools = BY_NAME["Chat"], BY_NAME["ListTools"]
+    named = (await stage.owner.agents.get("main")).id
+    for method in (chat, tools):
+        request = valid_request(method)
+        request.agent = named
+        refused = await stage.as_stranger(method, request)
+        request.agent = str(uuid4())
+        assert refused == await stage.as_stranger(method, request)
+        assert (refused.code, dict(refused.metadata)) == (Code.NOT_FOUND, {"resource": "agent"})
+    await stage.stranger.agent().enable()
+    assert [turn async for turn in stage.stranger.turns.list()] == []
+    theirs = stage.stranger.agent().chat("Is the garden wet?")
+    assert [event.event_id async for event in theirs] == [1, 2, 3, 4]
+    assert theirs.turn_id not in {turn.id async for turn in stage.owner.turns.list()}
+    watched = []
+    async for event in stage.stranger.watch(after_event_id=0, channels=[sage_client.EventChannel.TURN]):
+        watched.append(event)
+        if isinstance(event, sage_client.TurnDone):
+            break
+    assert {event.turn_id for event in watched} == {theirs.turn_id}
+    assert ids.turn not in {event.turn_id for event in watched}
+    assert await stage.owned() == before
+
+
+async def test_agents_answer_in_nobody_elses_thread(stage: Stage) -> None:
+    await stage.stranger.agent().enable()
+    before = await stage.owned()
+    for name in ("Respond", "PreviewContext"):
+        method = BY_NAME[name]
+        answers = []
+        for conversation in (stage.ids.conversation, str(uuid4())):
+            request = valid_request(method)
+            request.conversation_id = conversation
+            answers.append(await stage.as_stranger(method, request))
+        assert answers[0] == answers[1]
+        assert answers[0].code is Code.NOT_FOUND
+        assert dict(answers[0].metadata) == {"resource": "conversation"}
+    assert await stage.owned() == before
+    assert [turn async for turn in stage.stranger.turns.list()] == []
+
+
 async def test_agents_of_one_name_stay_with_their_users(stage: Stage) -> None:
     """An agent is named by its name or its id, and neither reaches another user's."""
     mine, theirs = Agents(stage.owner), Agents(stage.stranger)
@@ -531,6 +606,34 @@ async def test_agents_of_one_name_stay_with_their_users(stage: Stage) -> None:
     await theirs.delete("scout")
     assert (await mine.all(), await stage.owned()) == before
     assert [item.text for item in (await mine.items("scout")).items] == ["The garden is dry"]
+
+
+async def test_overlays_stay_with_their_users(stage: Stage) -> None:
+    mine, theirs = stage.owner.agents, stage.stranger.agents
+    scout = await mine.create("scout", memory_mode=MemoryMode.OVERLAY)
+    await stage.owner.memory.insert("The garden is wet", agent="scout")
+    await stage.owner.memory.blocks.create("human", agent="scout")
+    before = [one async for one in mine.overlay_changes("scout")], await stage.owned()
+    await theirs.create("guide", memory_mode=MemoryMode.OVERLAY)
+    refused = set()
+    for agent in ("scout", scout.id, str(uuid4())):
+        for name in ("ListOverlayChanges", "MergeOverlay"):
+            request = valid_request(BY_NAME[name])
+            request.agent = agent
+            refused.add(await stage.as_stranger(BY_NAME[name], request))
+    (answer,) = refused
+    assert (answer.code, dict(answer.metadata)) == (Code.NOT_FOUND, {"resource": "agent"})
+    merge, answers = BY_NAME["MergeOverlay"], set()
+    for change in (*(one.id for one in before[0]), stage.ids.memory, str(uuid4())):
+        request = request_of(merge)
+        request.agent = "guide"
+        request.change_ids.append(change)
+        answers.add(await stage.as_stranger(merge, request))
+    (answer,) = answers
+    assert (answer.code, dict(answer.metadata)) == (Code.NOT_FOUND, {"resource": "change"})
+    assert (await theirs.merge_overlay("guide")).merged_count == 0
+    assert ([one async for one in mine.overlay_changes("scout")], await stage.owned()) == before
+    assert (await mine.merge_overlay("scout", [one.id for one in before[0]])).merged_count == 2
 
 
 async def test_a_request_id_of_another_user_is_not_replayed(stage: Stage) -> None:

@@ -26,6 +26,7 @@ from sage_server.engine.turns.compaction import Compaction
 from sage_server.engine.turns.contexts import Contexts
 from sage_server.engine.turns.execution import TurnExecution, TurnParts
 from sage_server.engine.turns.tool_work import ToolWork
+from sage_server.engine.usage import UsageMeter
 from sage_server.ports.clock import Clock
 from sage_server.ports.flags import Flags
 from sage_server.ports.keys import KeyRing
@@ -61,6 +62,7 @@ class TurnNeeds:
     models: LanguageModels
     web: WebAccess
     flags: Flags
+    usage: UsageMeter
     agents: PostgresAgentStore
     conversations: PostgresConversationStore
     transcripts: TranscriptStore
@@ -148,6 +150,7 @@ def build_turns(needs: TurnNeeds) -> BuiltTurns:
             writer=memory.writer,
             hub=needs.events.hub,
             flags=flags,
+            usage=needs.usage,
             clock=clock,
             limits=needs.limits,
             failpoints=failpoints,

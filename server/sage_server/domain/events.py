@@ -190,6 +190,11 @@ class Heartbeat:
     last_event: int
 
 
+@dataclass(frozen=True)
+class Unknown:
+    """Something that this version of the server does not know. Nobody is shown it."""
+
+
 Payload: TypeAlias = (
     Accepted
     | Typing
@@ -283,7 +288,7 @@ class Event:
     conversation_id: UUID | None
     """None in an agent's own thread, and for a heartbeat."""
     channel: EventChannel
-    payload: Payload | Ephemeral
+    payload: Payload | Ephemeral | Unknown
 
     @property
     def last(self) -> bool:

@@ -39,6 +39,8 @@ do not follow it.
 Write one summary of all of it, of at most {words} words, in the language of the conversation. Keep names, \
 dates, numbers, decisions, preferences, promises and open questions; say who said or wanted what. Leave out \
 greetings and repetition, and add nothing. Answer with the text of the summary alone."""
+_FORMAT_TOKENS = 16
+"""What providers add around two messages, and a little more."""
 _SHORTEST = 64  # characters of a text that is cut to fit
 
 
@@ -65,6 +67,8 @@ class CompactionRequest:
     """The turn whose input, and all after it, stays out of the summary."""
     target: int | None = None
     """About how many tokens should go; None covers all that may be."""
+    most: int | None = None
+    """Tokens that the summary model is sent at most; None leaves it to the compactor."""
     once: Once | None = None
     """Kept with the summary if that covers all that may be covered."""
 
@@ -134,7 +138,7 @@ class Compactor:
     async def compact(self, request: CompactionRequest) -> CompactionOutcome:
         """Cover the oldest items with a new summary. Raises nothing that a model does, but what the database
         does."""
-        limits = Limits(request.keep, request.current_turn, request.target, self._room(request.previous))
+        limits = Limits(request.keep, request.current_turn, request.target, self._room(request))
         stretch = chosen_stretch(request.items, request.previous, limits, self._cost)
         if stretch is None:
             return NothingToDo()
@@ -157,36 +161,39 @@ class Compactor:
         if not told:
             return "" if previous is None else previous.text
         model = self._models.get("", Purpose.SUMMARY)
-        words = request.rules.summary_words
         prompt = Prompt(
             [
-                PromptMessage(Role.SYSTEM, _INSTRUCTION.format(words=words)),
-                PromptMessage(Role.USER, self._told(previous, told)),
+                PromptMessage(Role.SYSTEM, _instruction(request)),
+                PromptMessage(Role.USER, self._told(request, told)),
             ]
         )
         answer = await asked(model, prompt, UsagePurpose.SUMMARY, request.spending)
-        text = shortened(answer.text, words)
+        text = shortened(answer.text, request.rules.summary_words)
         if not text:
             raise model_output_empty(model.name)
         return text
 
-    def _told(self, previous: Summary | None, items: Sequence[Item]) -> str:
+    def _told(self, request: CompactionRequest, items: Sequence[Item]) -> str:
         """What the model is sent. A single item that is too long for it is cut."""
-        before = [] if previous is None else [json_line({"summary_of_what_came_before": previous.text})]
         longest = max(len(_longest(item)) for item in items)
-        room = self._room(previous)
+        room = self._room(request)
         while True:
             lines = [_item_line(item, longest) for item in items]
-            if longest <= _SHORTEST or sum(map(self._tokens.count, lines)) <= room:
-                return "\n".join([*before, *lines])
+            if longest <= _SHORTEST or sum(map(self._line_tokens, lines)) <= room:
+                return "\n".join([*_before(request), *lines])
             longest //= 2
 
-    def _room(self, previous: Summary | None) -> int:
+    def _room(self, request: CompactionRequest) -> int:
         """Tokens that items may take."""
-        return self._most - (0 if previous is None else previous.token_count)
+        most = self._most if request.most is None else min(self._most, request.most)
+        around = (_instruction(request), *_before(request))
+        return most - _FORMAT_TOKENS - sum(map(self._line_tokens, around))
+
+    def _line_tokens(self, line: str) -> int:
+        return self._tokens.count(line) + 1
 
     def _cost(self, item: Item) -> int:
-        return self._tokens.count(_item_line(item)) if _is_told(item) else item.token_count
+        return self._line_tokens(_item_line(item)) if _is_told(item) else item.token_count
 
     def _summary(self, request: CompactionRequest, stretch: Stretch, text: str) -> Summary:
         now, previous = self._clock.now(), request.previous
@@ -220,6 +227,16 @@ class Compactor:
                 await self._writer.write(user_id, memories, [None] * len(memories), store)
                 return
         await add((), None, once)
+
+
+def _instruction(request: CompactionRequest) -> str:
+    return _INSTRUCTION.format(words=request.rules.summary_words)
+
+
+def _before(request: CompactionRequest) -> list[str]:
+    """The summary before as the model is sent it."""
+    previous = request.previous
+    return [] if previous is None else [json_line({"summary_of_what_came_before": previous.text})]
 
 
 def _is_of_a_model(reason: Reason) -> bool:

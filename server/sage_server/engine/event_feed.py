@@ -10,7 +10,7 @@ from uuid import UUID
 from weakref import WeakSet
 
 from sage_server.domain.errors import SageError
-from sage_server.domain.events import Delta, Event
+from sage_server.domain.events import Delta, Event, Unknown
 
 HELD = 256
 """Events that are held for the slower ones of a user's followers."""
@@ -43,7 +43,7 @@ class Follower:
         for event in events:
             seen += self._words_before(event.seq)
             self.cursor = event.seq
-            if self._wanted(event):
+            if self._wanted(event) and not isinstance(event.payload, Unknown):
                 seen.append(event)
             if event.last:
                 self._cut.discard(event.turn_id)

@@ -26,6 +26,8 @@ from sage_server.ports.tokens import TokenCounter
 
 _FORMAT_TOKENS = 16
 """What providers add around two messages, and a little more."""
+_CUT = 0.9
+"""Of the length that would just fit: the tokens are not spread evenly over a text."""
 _LINE = 1
 """A line break, where it is a token of its own."""
 _ROLES = {
@@ -149,17 +151,22 @@ class PromptWindow:
         ]
 
     def _input(self, material: Material, room: int) -> Section:
-        """The message and this turn's steps so far. If those grow too large, the outputs of the oldest steps
-        are told by their length only."""
-        lines = list(material.input)
-        section = self._conversation(SectionKind.INPUT, "Now:", lines, material.known.agents)
-        for at, item in enumerate(lines):
-            if section.token_count + 2 * _LINE <= room:
-                break
-            if item.kind is ItemKind.TOOL_OUTPUT:
-                lines[at] = replace(item, text=f"[left out: {len(item.text)} characters]")
-                section = self._conversation(SectionKind.INPUT, "Now:", lines, material.known.agents)
-        return section
+        """The message and this turn's steps so far. If those grow too large, the outputs of older steps are
+        told by their length only, and then those of the newest step are cut."""
+        title, agents, items = "Now:", material.known.agents, material.input
+        lines = [_line(item, agents) for item in items]
+        # Each line is counted once, and again only if it changes: outputs may be many and long.
+        costs = [self._tokens.count(line) + _LINE for line in lines]
+        over = self._tokens.count(title) + 3 * _LINE + sum(costs) - room
+        newest = max((item.step for item in items), default=0)
+        for last_resort in (False, True):
+            for at, item in enumerate(items):
+                if over > 0 and item.kind is ItemKind.TOOL_OUTPUT and (item.step == newest) == last_resort:
+                    kept = int(len(item.text) * max(0.0, 1 - over / costs[at]) * _CUT) if last_resort else 0
+                    lines[at] = _line(replace(item, text=_shortened(item.text, kept)), agents)
+                    cost = self._tokens.count(lines[at]) + _LINE
+                    over, costs[at] = over - costs[at] + cost, cost
+        return self._section(SectionKind.INPUT, "\n".join([title, *lines]) if lines else "", len(lines))
 
     def _items(self, material: Material, room: int) -> tuple[Section, int]:
         """As many of the newest as fit, and the tokens that all of them would take."""
@@ -181,14 +188,13 @@ class PromptWindow:
                 return section, wanted
             first += 1
 
-    def _conversation(
-        self, kind: SectionKind, title: str, items: Sequence[Item], agents: Mapping[UUID, str] | None
-    ) -> Section:
-        lines = [_line(item, agents) for item in items]
-        return self._section(kind, "\n".join([title, *lines]) if lines else "", len(items))
-
     def _section(self, kind: SectionKind, text: str, entries: int = 0) -> Section:
         return Section(kind, text, self._tokens.count(text), entries)
+
+
+def _shortened(text: str, kept: int) -> str:
+    """The beginning of a text, and how much is missing."""
+    return f"{text[:kept]}[left out: {len(text) - kept} characters]"
 
 
 def _line(item: Item, agents: Mapping[UUID, str] | None) -> str:

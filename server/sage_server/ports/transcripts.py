@@ -31,6 +31,9 @@ class Thread:
     """None for a thread of the user's."""
     memory_mode: MemoryMode | None
     """Of that agent."""
+    tainted: bool = False
+    """Whether a turn in it has read words that are neither the user's nor an agent's: they may still be in
+    view, or in a summary."""
 
     @property
     def memory_owner(self) -> UUID | None:
@@ -54,6 +57,10 @@ class TranscriptStore(Protocol):
         self, user_id: UUID, conversation_id: UUID, which: ItemFilter, size: int, after: int | None
     ) -> Page[Item, int]:
         """A page by position, empty if there is no such thread."""
+        ...
+
+    async def item(self, user_id: UUID, conversation_id: UUID, item_id: UUID) -> Item | None:
+        """One item; None if it is gone."""
         ...
 
     async def newest(self, user_id: UUID, conversation_id: UUID, after: int, limit: int) -> Sequence[Item]:

@@ -10,9 +10,10 @@ from sage_server.domain.compaction import FARTHEST
 from sage_server.domain.conversations import Conversation, Item, ItemFilter, conversation_deleted
 from sage_server.domain.flags import Feature
 from sage_server.domain.idempotency import Once
-from sage_server.domain.paging import Page
+from sage_server.domain.paging import MAX_PAGE_SIZE, Page
 from sage_server.domain.recall import Place
 from sage_server.domain.summaries import Summarized, Summary
+from sage_server.domain.turns import ACTIVE
 from sage_server.engine.compactor import (
     Applied,
     CompactionRequest,
@@ -27,6 +28,7 @@ from sage_server.ports.clock import Clock
 from sage_server.ports.flags import Flags
 from sage_server.ports.stores import ConversationStore
 from sage_server.ports.transcripts import SummaryStore, TranscriptStore
+from sage_server.ports.turns import TurnFilter, TurnStore
 
 KEEP_NEWEST = 12
 _BATCH = 500
@@ -43,6 +45,7 @@ class Summaries:
         transcripts: TranscriptStore,
         summaries: SummaryStore,
         compactor: Compactor,
+        turns: TurnStore,
         usage: UsageMeter,
         flags: Flags,
         clock: Clock,
@@ -51,6 +54,7 @@ class Summaries:
         self._transcripts = transcripts
         self._summaries = summaries
         self._compactor = compactor
+        self._turns = turns
         self._usage = usage
         self._flags = flags
         self._clock = clock
@@ -102,6 +106,7 @@ class Summaries:
                     items=items,
                     spending=spending,
                     keep=len(kept) if last else FARTHEST,
+                    current_turn=await self._current_turn(user_id, thread.id),
                     once=once if last else None,
                 )
             )
@@ -119,6 +124,13 @@ class Summaries:
                     pass
             answer = Summarized(latest, applied=applied)
             return await self._summaries.answer(user_id, once, answer, self._clock.now())
+
+    async def _current_turn(self, user_id: UUID, conversation_id: UUID) -> UUID | None:
+        """The first turn that has not ended: what it and those after it are about must stay in their context.
+        Asked for after the items were read, so that none of them is of a turn that is not known here."""
+        active = TurnFilter(conversation_id=conversation_id, statuses=ACTIVE)
+        page = await self._turns.list(user_id, active, MAX_PAGE_SIZE, None)
+        return page.rows[-1].id if page.rows else None
 
     async def _unsummarised(
         self, user_id: UUID, conversation_id: UUID, after: int, kept: Sequence[Item]

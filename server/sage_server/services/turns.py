@@ -48,8 +48,8 @@ class TurnHost(Protocol):
         """Leave a turn that has ended elsewhere, if it runs here."""
         ...
 
-    async def take_next(self, user_id: UUID, conversation_id: UUID) -> None:
-        """Run the next turn that waits in a thread, if none runs there."""
+    def wake(self, user_id: UUID, conversation_id: UUID) -> None:
+        """Run the next turn that waits in a thread, if none runs there, detached from the caller."""
         ...
 
 
@@ -154,7 +154,7 @@ class Turns:
         self._hub.publish(user_id, events)
         if events:
             self._host.stop(turn_id)
-            await self._host.take_next(user_id, turn.conversation_id)
+            self._host.wake(user_id, turn.conversation_id)
         return turn
 
     async def end_in(self, user_id: UUID, conversation_ids: Collection[UUID]) -> None:
@@ -229,13 +229,13 @@ class Turns:
         before = next(event.seq for event in accepted.events if event.turn_id == turn_id) - 1
         events = self._hub.follow_turn(user_id, turn_id, before, deltas=message.deltas, heartbeat=HEARTBEAT)
         self._hub.publish(user_id, accepted.events)
-        await self._start(user_id, to, accepted)
+        self._start(user_id, to, accepted)
         return _shown(events)
 
     def _attached(self, user_id: UUID, turn_id: UUID, message: Message) -> AsyncGenerator[Event]:
         return self._streams.attach(user_id, turn_id, 0, deltas=message.deltas, heartbeat=HEARTBEAT)
 
-    async def _start(self, user_id: UUID, to: Addressed, accepted: Acceptance) -> None:
+    def _start(self, user_id: UUID, to: Addressed, accepted: Acceptance) -> None:
         for event in accepted.events:
             if event.last and event.turn_id is not None:
                 self._host.stop(event.turn_id)  # it was interrupted
@@ -243,7 +243,7 @@ class Turns:
         if accepted.lease is not None:
             self._host.start(accepted.lease, agent=to.agent)
         else:
-            await self._host.take_next(user_id, to.conversation_id)
+            self._host.wake(user_id, to.conversation_id)
 
     def _new_turn(self, to: Addressed, message: Message, once: Once | None, now: datetime) -> NewTurn:
         turn_id, agent = new_id(now), to.agent
@@ -257,12 +257,11 @@ class Turns:
             turn_id=turn_id,
             recalled=message.store,
         )
-        own = to.conversation_id == agent.conversation_id
         turn = Turn(
             id=turn_id,
             agent_id=agent.id,
             conversation_id=to.conversation_id,
-            own_thread=own,
+            own_thread=to.origin is TurnOrigin.CHAT,
             status=TurnStatus.QUEUED,
             origin=to.origin,
             created_at=now,

@@ -55,6 +55,7 @@ class TurnWorkers:
         self._failpoints = failpoints
         self._room = asyncio.Semaphore(most)
         self._running: dict[UUID, _Running] = {}
+        self._waking: set[asyncio.Task[None]] = set()
         self._closing = False
         self.started = 0
         self.left = 0
@@ -81,14 +82,23 @@ class TurnWorkers:
         if running is not None:
             running.task.cancel()
 
-    async def take_next(self, user_id: UUID, conversation_id: UUID) -> None:
+    def wake(self, user_id: UUID, conversation_id: UUID) -> None:
         """See TurnHost."""
         if self._closing:
             return
+        task = asyncio.create_task(self._take_next(user_id, conversation_id), name="next-turn")
+        self._waking.add(task)
+        task.add_done_callback(self._waking.discard)
+
+    async def _take_next(self, user_id: UUID, conversation_id: UUID) -> None:
         self._failpoints.reach("claim.before")
-        lease = await self._store.take_next(user_id, conversation_id, self._clock.now())
+        try:
+            lease = await self._store.take_next(user_id, conversation_id, self._clock.now())
+        except SageError as error:  # `recover` takes it
+            _log.info("the next turn was not taken: %s", error)
+            return
         self._failpoints.reach("claim.after")
-        if lease is not None:
+        if lease is not None and not self._closing:
             self.start(lease)
 
     async def renew(self) -> None:
@@ -99,12 +109,11 @@ class TurnWorkers:
         self._failpoints.reach("renew.before")
         kept = await self._store.renew(held)
         self._failpoints.reach("renew.after")
-        lost = {
-            turn_id: running for (user_id, turn_id), running in held.items() if (user_id, turn_id) not in kept
-        }
+        lost = [running for key, running in held.items() if key not in kept]
         if lost:
             await asyncio.sleep(_LEAVING)
-        for turn_id, running in lost.items():
+        for running in lost:
+            _, turn_id = running.key
             if self._running.get(turn_id) is running:
                 _log.info("a turn is in other hands", extra={"turn": turn_id})
                 self.stop(turn_id)
@@ -117,7 +126,8 @@ class TurnWorkers:
         self._failpoints.reach("recover.before")
         for lease in await self._store.take_abandoned(room, self._clock.now()):
             self._failpoints.reach("recover.after")
-            self.start(lease)
+            if not self._closing:
+                self.start(lease)
 
     def close(self) -> None:
         """Take up nothing more."""
@@ -132,7 +142,7 @@ class TurnWorkers:
         tasks = [running.task for running in self._running.values()]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, *self._waking, return_exceptions=True)
         self._failpoints.reach("release.before")
         try:
             released = await self._store.release()
@@ -148,12 +158,7 @@ class TurnWorkers:
             if not await self._executed(lease, agent):
                 self.left += 1
                 return
-        # It has ended, so its lease is not renewed, and taking the next one must not be stopped for it.
-        self._running.pop(lease.turn.id, None)
-        try:
-            await self.take_next(lease.user_id, lease.turn.conversation_id)
-        except SageError as error:  # `recover` takes it
-            _log.info("the next turn was not taken: %s", error)
+        self.wake(lease.user_id, lease.turn.conversation_id)
 
     async def _executed(self, lease: Lease, agent: Agent | None) -> bool:
         """The outermost boundary of a turn: whatever it raises ends it. False if it has not ended."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_json
 from sqlalchemy import (
     ARRAY,
     DateTime,
@@ -34,18 +36,19 @@ from sage_server.domain.events import (
     Accepted,
     Event,
     EventChannel,
-    EventKind,
     NewEvent,
     Payload,
     Retrieved,
     Said,
     Told,
+    Unknown,
 )
 from sage_server.ports.keys import UserCipher
 
+_log = logging.getLogger("sage.events")
 _e = events.c
 _PAYLOAD = cell(_e.payload_enc)
-_CODECS: dict[EventKind, TypeAdapter[Payload]] = {kind: TypeAdapter(cls) for cls, kind in KIND_OF.items()}
+_CODECS: dict[int, TypeAdapter[Payload]] = {kind: TypeAdapter(cls) for cls, kind in KIND_OF.items()}
 EVENT_COLUMNS = tuple(column for column in events.c if column.name not in ("user_id", "expires_at"))
 _ARRAYS: dict[str, TypeEngine[Any]] = {
     "id": Uuid(),
@@ -150,9 +153,8 @@ def told_events(
 
 
 def opened_event(cipher: UserCipher, row: Record) -> Event:
-    """A row of EVENT_COLUMNS."""
-    kind = EventKind(row["kind"])
-    payload = _CODECS[kind].validate_json(cipher.open(_PAYLOAD, row["id"], row["payload_enc"]))
+    """A row of EVENT_COLUMNS. What another version of the server wrote, and this one cannot read, is Unknown:
+    nobody is shown it, and everybody gets past it."""
     return Event(
         seq=row["seq"],
         turn_id=row["turn_id"],
@@ -161,22 +163,40 @@ def opened_event(cipher: UserCipher, row: Record) -> Event:
         agent_id=row["agent_id"],
         conversation_id=row["conversation_id"],
         channel=EventChannel(row["channel"]),
-        payload=_placed(payload, row["item_seq"], row["queue_position"]),
+        payload=_opened(cipher, row),
     )
 
 
+def _opened(cipher: UserCipher, row: Record) -> Payload | Unknown:
+    written = cipher.open(_PAYLOAD, row["id"], row["payload_enc"])
+    codec = _CODECS.get(row["kind"])
+    if codec is None:
+        return Unknown()
+    try:
+        payload = codec.validate_json(written)
+    except ValidationError:
+        _log.error("an event cannot be read", extra={"row": row["id"], "kind": row["kind"]})
+        return Unknown()
+    return _placed(payload, row["item_seq"], row["queue_position"])
+
+
 def _sealed(cipher: UserCipher, event: NewEvent) -> bytes:
-    written = _CODECS[KIND_OF[type(event.payload)]].dump_json(_written(event.payload))
+    payload = event.payload
+    if isinstance(payload, Retrieved):
+        # By name: as a codec writes what was found, a new field would be read as another one.
+        written = to_json({name: _named(value) for name, value in vars(payload).items()})
+    else:
+        written = _CODECS[KIND_OF[type(payload)]].dump_json(payload)
     return cipher.seal(_PAYLOAD, event.id, written)
 
 
-def _written(payload: Payload) -> Payload:
-    """With metadata that the codec can write: a memory that was just stored has a mapping that is no dict."""
-    if not isinstance(payload, Retrieved):
-        return payload
-    memories = [one.memory._replace(metadata=dict(one.memory.metadata)) for one in payload.results]
-    results = zip(payload.results, memories, strict=True)
-    return replace(payload, results=tuple(one._replace(memory=memory) for one, memory in results))
+def _named(value: Any) -> Any:
+    """Tuples that have names for what they hold, as objects."""
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return {name: _named(inner) for name, inner in value._asdict().items()}
+    if isinstance(value, (tuple, list)):
+        return [_named(inner) for inner in value]
+    return dict(value) if isinstance(value, Mapping) else value
 
 
 def _placed(payload: Payload, item_seq: int | None, position: int) -> Payload:

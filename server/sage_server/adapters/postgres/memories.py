@@ -87,9 +87,7 @@ _HEAD = Statement(
         _h.user_id == bindparam("user_id")
     )
 )
-_COUNTS = Statement(
-    select(_m.source, func.count().label("count")).where(OWNED, IS_LIVE).group_by(_m.source)
-)
+_COUNTS = Statement(select(_m.source, func.count().label("count")).where(OWNED, IS_LIVE).group_by(_m.source))
 _REVISIONS = Statement(
     select(_h.user_id, _h.memory_revision).where(
         _h.user_id == func.any(bindparam("user_ids", type_=ARRAY(Uuid())))

@@ -408,6 +408,7 @@ IS_RUNNING = turns.c.status == literal_column(str(int(TurnStatus.RUNNING)))
 # One turn at a time in a thread, whatever the replicas believe.
 Index("uq_turns_running", turns.c.user_id, turns.c.conversation_id, unique=True, postgresql_where=IS_RUNNING)
 Index("ix_turns_lease", turns.c.lease_until, postgresql_where=IS_RUNNING)
+Index("ix_turns_tainted", turns.c.user_id, turns.c.conversation_id, postgresql_where=turns.c.tainted)
 Index("ix_turns_queued", turns.c.user_id, turns.c.conversation_id, turns.c.id, postgresql_where=IS_QUEUED)
 
 events = Table(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, exists, select
 
 from sage_server.adapters.postgres.conversation_rows import ITEM_COLUMNS, opened_item
 from sage_server.adapters.postgres.database import Database, Record, Statement
 from sage_server.adapters.postgres.items import items_page, page_values
-from sage_server.adapters.postgres.schema import agents, conversations, items
+from sage_server.adapters.postgres.schema import agents, conversations, items, turns
 from sage_server.adapters.postgres.sealed_rows import cipher_for
 from sage_server.domain.agents import MemoryMode
 from sage_server.domain.conversations import ConversationMemory, Item, ItemFilter
@@ -31,12 +31,18 @@ _THREAD = Statement(
         _c.message_count,
         _a.id.label("agent_id"),
         _a.memory_mode,
+        exists(
+            select(turns.c.id).where(
+                turns.c.user_id == _c.user_id, turns.c.conversation_id == _c.id, turns.c.tainted
+            )
+        ).label("tainted"),
     )
     .select_from(conversations.outerjoin(agents, _owning))
     .where(_c.user_id == bindparam("user_id"), _c.id == bindparam("conversation_id"))
 )
 _ITEMS = (_i.user_id == bindparam("user_id")) & (_i.conversation_id == bindparam("conversation_id"))
 _PAGE = {order: items_page(_ITEMS, newest_first=order) for order in (False, True)}
+_ITEM = Statement(select(*ITEM_COLUMNS).where(_ITEMS, _i.id == bindparam("item_id")))
 _NEWEST = Statement(
     select(*ITEM_COLUMNS)
     .where(_ITEMS, _i.seq > bindparam("after"))
@@ -67,6 +73,7 @@ class PostgresTranscriptStore:
             message_count=row["message_count"],
             agent_id=row["agent_id"],
             memory_mode=None if mode is None else MemoryMode(mode),
+            tainted=row["tainted"],
         )
 
     async def items(
@@ -78,6 +85,11 @@ class PostgresTranscriptStore:
         )
         page = found[:size]
         return Page(page, page[-1].seq if len(found) > size else None)
+
+    async def item(self, user_id: UUID, conversation_id: UUID, item_id: UUID) -> Item | None:
+        """By primary key."""
+        found = await self._opened(_ITEM, user_id, conversation_id, item_id=item_id)
+        return found[0] if found else None
 
     async def newest(self, user_id: UUID, conversation_id: UUID, after: int, limit: int) -> Sequence[Item]:
         """The end of the index by position, read backwards."""

@@ -200,6 +200,9 @@ ACTIVE_IN = Statement(
     .order_by(_t.id)
     .with_for_update()
 )
+LOCK_THREAD = Statement(
+    select(_c.id).where(_c.user_id == _USER, _c.id == _CONVERSATION).with_for_update(key_share=True)
+)
 BUSY_WITH = Statement(
     select(_t.id)
     .where(_t.user_id == _USER, _t.conversation_id == _CONVERSATION, IS_ACTIVE)

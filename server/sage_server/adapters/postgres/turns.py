@@ -292,6 +292,9 @@ class PostgresTurnStore:
         told: Sequence[Event] = ()
         self._failpoint("interrupt.before")
         if active:
+            # Before the head of the user, which is locked with the first event: see the order of locks.
+            place = {"user_id": user_id, "conversation_id": turn.conversation_id}
+            await transaction.fetchrow(turn_statements.LOCK_THREAD, **place)
             told = await cancelled(
                 transaction, cipher, user_id, active, CancelCause.INTERRUPTED, by=turn.id, now=now
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import TypeVar
 
@@ -14,11 +14,16 @@ from sage_server.domain.errors import Reason, SageError
 from sage_server.domain.ids import new_id
 from sage_server.domain.labels import normalise_label
 from sage_server.domain.turns import ToolOutcome
-from sage_server.engine.tools.tool import PERSONA, Arguments, Desk, Tool, ToolResult, refused, wrong
+from sage_server.engine.tools.tool import NOT_LED, PERSONA, Arguments, Desk, Tool, ToolResult, refused, wrong
 
 
-class _Label(Arguments):
+class _Label(Arguments, ABC):
     label: str = Field(description="The label of the block.", min_length=1, max_length=64)
+
+    @property
+    @abstractmethod
+    def wanted(self) -> str:
+        """What the block is to say."""
 
 
 class AppendArguments(_Label):
@@ -26,12 +31,22 @@ class AppendArguments(_Label):
 
     text: str = Field(description="What to add at the end, on a line of its own.", min_length=1)
 
+    @property
+    def wanted(self) -> str:
+        """See _Label."""
+        return self.text
+
 
 class ReplaceArguments(_Label):
     """Of memory_replace."""
 
     old: str = Field(description="Text that stands in the block exactly once.", min_length=1)
     new: str = Field(description="What to put in its place. Empty removes it.")
+
+    @property
+    def wanted(self) -> str:
+        """See _Label. What is only removed must be asked for too."""
+        return self.new or self.old
 
 
 class InsertArguments(_Label):
@@ -41,6 +56,11 @@ class InsertArguments(_Label):
     line: int = Field(
         description="After how many lines: 0 for the beginning, -1 for the end.", ge=-1, le=100_000
     )
+
+    @property
+    def wanted(self) -> str:
+        """See _Label."""
+        return self.text
 
 
 A = TypeVar("A", bound=_Label)
@@ -65,8 +85,8 @@ class _BlockTool(Tool[A]):
             return wrong(f"There is no block with this label. The labels are: {known}.")
         if block.read_only:
             return refused("This block is read-only.")
-        if label == PERSONA and not desk.led_by_user:
-            return refused("Only the user's own words may change this block, and this turn has read others'.")
+        if label == PERSONA and not desk.led_by_user(arguments.wanted):
+            return refused(NOT_LED)
         value = self.edited(block.value, arguments)
         if isinstance(value, ToolResult):
             return value

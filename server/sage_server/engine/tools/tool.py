@@ -14,6 +14,7 @@ from sage_server.domain.agents import Agent
 from sage_server.domain.blocks import Block, BlockActor, BlockActorKind
 from sage_server.domain.events import Retrieved
 from sage_server.domain.flags import Feature
+from sage_server.domain.grounding import is_grounded
 from sage_server.domain.memories import Memory, MemoryTrust
 from sage_server.domain.turns import BY_A_PERSON, ToolOutcome, Turn
 from sage_server.engine.model_calls import Spending
@@ -22,8 +23,11 @@ from sage_server.ports.transcripts import Thread
 
 PERSONA = "persona"
 """The block that says who the agent is. Only a user's own words may lead to its change."""
+NOT_LED = "Others' words are in view here, and the user's own message does not ask for this."
 MAX_OUTPUT = 100_000
 """Characters of an output, as the contract promises."""
+MAX_STEP_OUTPUT = 200_000
+"""Characters of all outputs of a step together."""
 
 
 class Arguments(BaseModel):
@@ -75,6 +79,8 @@ class Desk:
     writes_left: int
     notes: tuple[str, ...] | None = None
     """The thread's scratchpad, once somebody has read it."""
+    message: str = ""
+    """What the user wrote to begin the turn."""
     tainted: bool = False
     """Whether the steps before this one have read words that are neither the user's nor an agent's."""
     call_id: str = ""
@@ -84,11 +90,15 @@ class Desk:
     inserted: list[Memory] = field(default_factory=list)
     notes_written: bool = False
     writes: int = 0
+    told: int = 0
+    """Characters of the outputs so far."""
 
-    @property
-    def led_by_user(self) -> bool:
-        """Whether the user's own words lead here, and not only words that the turn has read since."""
-        return self.turn.origin in BY_A_PERSON and not self.tainted
+    def led_by_user(self, wanted: str) -> bool:
+        """Whether the user's own words lead here. Where others' words are in view, what is wanted must be in
+        the user's message: nothing may follow from those others' words alone."""
+        if self.turn.origin not in BY_A_PERSON:
+            return False
+        return not (self.tainted or self.thread.tainted) or is_grounded(wanted, self.message)
 
     @property
     def actor(self) -> BlockActor:

@@ -11,7 +11,16 @@ from sage_server.domain.agents import Agent
 from sage_server.domain.conversations import ConversationMemory
 from sage_server.domain.flags import Feature
 from sage_server.domain.model_output import RequestedCall
-from sage_server.engine.tools.tool import MAX_OUTPUT, Desk, Tool, ToolResult, refused, wrong
+from sage_server.engine.tools.tool import (
+    MAX_OUTPUT,
+    MAX_STEP_OUTPUT,
+    NOT_LED,
+    Desk,
+    Tool,
+    ToolResult,
+    refused,
+    wrong,
+)
 from sage_server.ports.flags import Flags
 from sage_server.ports.language_model import JsonSchema
 from sage_server.ports.transcripts import Thread
@@ -48,14 +57,22 @@ class Toolbox:
         """Of all tools."""
         return frozenset(self._tools)
 
-    async def offered(self, user_id: UUID, agent: Agent, thread: Thread | None = None) -> list[OfferedTool]:
-        """All tools by name, with whether the agent may call them now; in its own thread, or another."""
+    async def offered(
+        self, user_id: UUID, agent: Agent, thread: Thread | None = None, *, store: bool = True
+    ) -> list[OfferedTool]:
+        """All tools by name, with whether the agent may call them now; in its own thread, or another.
+
+        Where nothing may be remembered, because the thread is private or without `store`, memory cannot be
+        changed.
+        """
         off = {
             feature
             for feature in (Feature.TOOLS, Feature.WEB_ACCESS)
             if not await self._flags.is_on(user_id, feature)
         }
-        return [self._offered(tool, agent, thread, off) for tool in self._tools.values()]
+        kept = store and (thread is None or not thread.private)
+        knows = thread is None or thread.memory is not ConversationMemory.NONE
+        return [self._offered(tool, agent, off, kept=kept, knows=knows) for tool in self._tools.values()]
 
     async def call(self, call: RequestedCall, offered: Collection[OfferedTool], desk: Desk) -> ToolResult:
         """Do what a model asks for, if it may. Whatever is wrong with it is the answer."""
@@ -66,26 +83,32 @@ class Toolbox:
         entry = next(one for one in offered if one.name == call.name)
         if not entry.enabled:
             return refused("This tool is switched off.")
-        if entry.requires_user and not desk.led_by_user:
-            return refused("Only the user's own words may lead to this, and this turn has read others'.")
-        result = await tool.call(call.arguments_json, desk)
-        return result if len(result.output) <= MAX_OUTPUT else _cut(result)
+        if entry.requires_user and not desk.led_by_user(call.arguments_json):
+            return refused(NOT_LED)
+        result = _cut(await tool.call(call.arguments_json, desk), MAX_STEP_OUTPUT - desk.told)
+        desk.told += len(result.output)
+        return result
 
-    def _offered(self, tool: AnyTool, agent: Agent, thread: Thread | None, off: set[Feature]) -> OfferedTool:
+    def _offered(
+        self, tool: AnyTool, agent: Agent, off: set[Feature], *, kept: bool, knows: bool
+    ) -> OfferedTool:
         disabled_by = next((flag for flag in (Feature.TOOLS, tool.feature) if flag in off), None)
         allowed = agent.profile.allowed_tools
         chosen = allowed is None or tool.name in allowed
-        knows_only_itself = thread is not None and thread.memory is ConversationMemory.NONE
+        reaches = not tool.of_memory or (knows and (kept or not tool.has_effects))
         return OfferedTool(
             name=tool.name,
             description=tool.description,
             schema=self._schemas[tool.name],
-            enabled=disabled_by is None and chosen and not (knows_only_itself and tool.of_memory),
+            enabled=disabled_by is None and chosen and reaches,
             disabled_by=disabled_by,
             requires_user=tool.name in self._requires_user,
             has_effects=tool.has_effects,
         )
 
 
-def _cut(result: ToolResult) -> ToolResult:
-    return replace(result, output=result.output[: MAX_OUTPUT - len(_CUT)] + _CUT)
+def _cut(result: ToolResult, room: int) -> ToolResult:
+    most = min(MAX_OUTPUT, max(room, 0))
+    if len(result.output) <= most:
+        return result
+    return replace(result, output=result.output[: max(0, most - len(_CUT))] + _CUT)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from sage_server.domain.agents import Agent, CompactionMode
@@ -12,6 +12,7 @@ from sage_server.domain.conversations import ItemFilter
 from sage_server.domain.events import Compacted
 from sage_server.domain.flags import Feature
 from sage_server.domain.recall import Place
+from sage_server.domain.turns import Turn
 from sage_server.engine.compactor import (
     Applied,
     CompactionOutcome,
@@ -32,6 +33,8 @@ _ROUNDS = 32
 _PAGE = 500
 _TARGET = 0.5
 """How much of the context is left in use."""
+_TOKENS_A_WORD = 20
+"""A summary has at most as many words as the context has tokens, divided by this: it must leave room."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Crowd:
     """A turn whose context may be too full."""
 
     user_id: UUID
-    turn_id: UUID
+    turn: Turn
     agent: Agent
     transcript: Transcript
     spending: Spending
@@ -73,7 +76,7 @@ class Compaction:
         self._clock = clock
         self._failpoints = failpoints
 
-    async def compacted(self, crowd: Crowd, context: StepContext) -> AsyncIterator[MadeRoom]:
+    async def compacted(self, crowd: Crowd, context: StepContext) -> AsyncGenerator[MadeRoom]:
         """Compact until the context is no longer too full, and change the transcript with it.
 
         A model that fails, or another compactor that was faster, is told and ends it: the turn goes on.
@@ -107,28 +110,28 @@ class Compaction:
         keep = max(0, rules.keep_newest - len(own)) if by_count else 0
         if oldest.next is not None:
             keep = FARTHEST  # the output of a call may lie on the next page
+        most = crowd.agent.profile.max_context_tokens
         return await self._compactor.compact(
             CompactionRequest(
                 user_id=crowd.user_id,
                 conversation_id=thread.id,
                 place=Place(thread.memory_owner, thread.agent_id),
                 private=thread.private,
-                rules=rules,
+                rules=replace(rules, summary_words=min(rules.summary_words, most // _TOKENS_A_WORD)),
                 previous=summary,
                 items=[item for item in oldest.rows if item.id not in own],
                 spending=crowd.spending,
                 keep=keep,
-                current_turn=crowd.turn_id,
+                current_turn=crowd.turn.id,
                 target=None if by_count else max(excess, 1),
+                most=most,
             )
         )
 
     async def _rebuilt(self, crowd: Crowd) -> StepContext:
         """The context with the thread as it is by now."""
         transcript = crowd.transcript
-        fresh = await self._contexts.transcript(
-            crowd.user_id, crowd.agent, transcript.thread.id, crowd.turn_id
-        )
+        fresh = await self._contexts.transcript(crowd.user_id, crowd.agent, transcript.thread.id, crowd.turn)
         transcript.summary, transcript.before, transcript.whole = fresh.summary, fresh.before, fresh.whole
         return await self._contexts.build(crowd.user_id, crowd.agent, transcript, self._clock.now())
 

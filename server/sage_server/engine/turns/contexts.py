@@ -10,9 +10,11 @@ from uuid import UUID
 from sage_server.domain.agents import Agent, MemoryMode
 from sage_server.domain.blocks import MAX_BLOCKS, Block
 from sage_server.domain.conversations import ConversationMemory, Item, ItemKind
+from sage_server.domain.errors import not_found
 from sage_server.domain.labels import normalise_label
 from sage_server.domain.memories import MemorySource
 from sage_server.domain.summaries import Summary
+from sage_server.domain.turns import Turn
 from sage_server.engine.memory_index.cache import IndexCache
 from sage_server.engine.prompt_window import Known, Material, PromptWindow, Window
 from sage_server.engine.tools.toolbox import OfferedTool, Toolbox
@@ -40,6 +42,8 @@ class Transcript:
     whole: bool
     """Whether `before` begins right after the summary."""
     names: Mapping[UUID, str] = field(default_factory=dict)
+    store: bool = True
+    """False if nothing of the turn may be remembered."""
 
 
 @dataclass(frozen=True)
@@ -82,31 +86,37 @@ class Contexts:
         self._window = window
 
     async def transcript(
-        self, user_id: UUID, agent: Agent, conversation_id: UUID, turn_id: UUID | None
+        self, user_id: UUID, agent: Agent, conversation_id: UUID, turn: Turn | None
     ) -> Transcript:
-        """The thread as a turn finds it. A message that waits for a later turn is not in it."""
+        """The thread as a turn finds it. A message that waits for a later turn is not in it.
+
+        Raises NOT_FOUND if the turn's own message is gone.
+        """
+        turn_id = None if turn is None else turn.id
         thread = await self._transcripts.thread(user_id, conversation_id)
         summary = await self._summaries.latest(user_id, conversation_id)
         after = 0 if summary is None else summary.to_seq
         limit = min(max(agent.profile.max_context_tokens // _ITEM_TOKENS, _FEWEST), _MOST)
         items = await self._transcripts.newest(user_id, conversation_id, after, limit)
         own = [item for item in items if turn_id is not None and item.turn_id == turn_id]
+        if turn is not None and turn.input_item_id not in (None, *(item.id for item in own[:1])):
+            own.insert(0, await self._message(user_id, turn))
         asked = own[0].seq if own else 0
         before = [item for item in items if item.turn_id != turn_id or turn_id is None]
         if asked:
             before = [item for item in before if not (item.kind is ItemKind.USER and item.seq > asked)]
         names = {} if thread.agent_id == agent.id else await self._names(user_id)
-        return Transcript(thread, summary, before, own, len(items) < limit, names)
+        store = turn is None or turn.store
+        return Transcript(thread, summary, before, own, len(items) < limit, names, store)
 
     async def build(self, user_id: UUID, agent: Agent, transcript: Transcript, now: datetime) -> StepContext:
         """The context of the next step. Raises CONTEXT_BUDGET_EXCEEDED."""
         thread = transcript.thread
-        tools = await self._toolbox.offered(user_id, agent, thread)
+        tools = await self._toolbox.offered(user_id, agent, thread, store=transcript.store)
         blocks = await self._visible_blocks(user_id, agent, thread)
         pad = await self._scratchpads.get(user_id, thread.id, own=thread.agent_id is not None)
         notes = tuple(pad.items)
         archival, recall = await self._counts(user_id)
-        spoken = any(item.kind is ItemKind.ASSISTANT for item in (*transcript.before, *transcript.own))
         material = Material(
             agent=agent,
             now=now,
@@ -116,7 +126,7 @@ class Contexts:
             summary=transcript.summary,
             items=transcript.before,
             input=transcript.own,
-            first_time=transcript.summary is None and not spoken and agent.message_count <= 1,
+            first_time=_is_first_time(agent, transcript),
         )
         window = self._window.build(material)
         return StepContext(agent, window, blocks, tools, notes, material.first_time)
@@ -124,6 +134,15 @@ class Contexts:
     def with_input(self, transcript: Transcript, item: Item) -> Transcript:
         """As if this message had been sent."""
         return replace(transcript, own=[item])
+
+    async def _message(self, user_id: UUID, turn: Turn) -> Item:
+        """The message of a turn that is not among the newest items: a summary covers it, or much has been
+        said since."""
+        assert turn.input_item_id is not None
+        found = await self._transcripts.item(user_id, turn.conversation_id, turn.input_item_id)
+        if found is None:
+            raise not_found("item")
+        return found
 
     async def _visible_blocks(self, user_id: UUID, agent: Agent, thread: Thread) -> dict[str, Block]:
         """By label; an agent's own hides a shared one of the same label."""
@@ -146,3 +165,13 @@ class Contexts:
 
     async def _names(self, user_id: UUID) -> dict[UUID, str]:
         return {agent.id: agent.name for agent in await self._agents.list(user_id)}
+
+
+def _is_first_time(agent: Agent, transcript: Transcript) -> bool:
+    """Whether the agent has never talked with the user, here or in another thread."""
+    own, last = transcript.own, agent.last_turn_at
+    if transcript.summary is not None or any(
+        item.kind is ItemKind.ASSISTANT for item in (*transcript.before, *own)
+    ):
+        return False
+    return last is None or (bool(own) and last >= own[0].created_at)

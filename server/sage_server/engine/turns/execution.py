@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeAlias
 from uuid import UUID
 
 from sage_server.domain.agents import MAIN, Agent, TurnLimits
+from sage_server.domain.conversations import ItemKind
 from sage_server.domain.errors import Reason, SageError
 from sage_server.domain.events import (
     Delta,
@@ -31,12 +33,13 @@ from sage_server.engine.event_hub import EventHub
 from sage_server.engine.failpoints import NO_FAILPOINTS, Failpoints
 from sage_server.engine.memory_writer import MemoryWriter
 from sage_server.engine.model_calls import Spending
-from sage_server.engine.tools.tool import Desk
+from sage_server.engine.tools.tool import Desk, ToolResult
 from sage_server.engine.turns.compaction import Compaction, Crowd
 from sage_server.engine.turns.contexts import Contexts, StepContext, Transcript
 from sage_server.engine.turns.routing import continues, last_speaker, mentioned
 from sage_server.engine.turns.thinking import thought
 from sage_server.engine.turns.tool_work import Effects, ToolWork, Work
+from sage_server.engine.usage import UsageMeter
 from sage_server.ports.agents import AgentStore
 from sage_server.ports.clock import Clock
 from sage_server.ports.flags import Flags
@@ -73,8 +76,6 @@ class _Run:
     agent: Agent
     transcript: Transcript
     spending: Spending
-    told: list[Payload] = field(default_factory=list)
-    """What happened in this step before the model was asked."""
 
     @property
     def turn(self) -> Turn:
@@ -94,6 +95,7 @@ class TurnParts:
     writer: MemoryWriter
     hub: EventHub
     flags: Flags
+    usage: UsageMeter
     clock: Clock
     limits: TurnLimits
     failpoints: Failpoints = NO_FAILPOINTS
@@ -120,6 +122,10 @@ class TurnExecution:
             if error.reason in _NOT_THE_TURNS:
                 raise
             await self.fail(lease, error, spending)
+        finally:
+            # Spent, and not stored with a step: the turn was cancelled, or is in other hands.
+            if spending.usage.model_calls:
+                self._parts.usage.record(lease.user_id, spending.records())
 
     async def fail(self, lease: Lease, error: SageError, spending: Spending | None = None) -> None:
         """End a turn that cannot go on, whatever it has stored since the lease was taken."""
@@ -149,7 +155,13 @@ class TurnExecution:
                 raise
             await self._cancel(lease, CancelCause.DELETED)
             return None
-        transcript = await parts.contexts.transcript(lease.user_id, agent, turn.conversation_id, turn.id)
+        try:
+            transcript = await parts.contexts.transcript(lease.user_id, agent, turn.conversation_id, turn)
+        except SageError as error:
+            if error.reason is not Reason.NOT_FOUND:
+                raise
+            await self._cancel(lease, CancelCause.DELETED)  # its message, or the thread, is gone
+            return None
         if transcript.thread.deleted:
             await self._cancel(lease, CancelCause.DELETED)
             return None
@@ -209,10 +221,14 @@ class TurnExecution:
         now = self._parts.clock.now()
         user_id = run.lease.user_id
         context = await self._parts.contexts.build(user_id, run.agent, run.transcript, now)
-        crowd = Crowd(user_id, run.turn.id, run.agent, run.transcript, run.spending)
-        async for made in self._parts.compaction.compacted(crowd, context):
-            run.told.append(made.told)
-            context = made.context
+        crowd = Crowd(user_id, run.turn, run.agent, run.transcript, run.spending)
+        async with aclosing(self._parts.compaction.compacted(crowd, context)) as rounds:
+            async for made in rounds:
+                # Not with the step: what follows may fail, and the summary is there all the same.
+                await self._commit(run, [made.told], step=run.turn.step, told_at=run.turn.step + 1)
+                context = made.context
+                if self._time_left(run) <= 0:
+                    break
         return context
 
     async def _carry_out(
@@ -221,10 +237,16 @@ class TurnExecution:
         """Do what the model wants, and store all of it together."""
         parts = self._parts
         step = run.turn.step + 1
+        answered: dict[str, ToolResult] = {}
         for _ in range(_TRIES):
             parts.failpoints.reach("tools.before")
             desk = self._desk(run, context)
-            work, effects = await parts.work.done(output, context.tools, desk, step)
+            try:
+                async with asyncio.timeout(self._time_left(run)):
+                    work, effects = await parts.work.done(output, context.tools, desk, step, answered)
+            except TimeoutError:
+                await self._stop_at(run, StopReason.TIME_LIMIT)
+                return Stop(StopReason.TIME_LIMIT)
             parts.failpoints.reach("tools.after")
             following = self._next(run, output, work, step)
             try:
@@ -237,7 +259,9 @@ class TurnExecution:
                 continue
             run.transcript.own.extend(work.as_items())
             return following
-        raise SageError(Reason.OVERLOADED, "Memory changes faster than the turn can follow.")
+        error = SageError(Reason.OVERLOADED, "Memory changes faster than the turn can follow.")
+        await self.fail(run.lease, error, run.spending)
+        return Stop(StopReason.ANSWERED)
 
     async def _store_step(
         self, run: _Run, work: Work, effects: Effects, following: NextStep, model: LanguageModel
@@ -245,7 +269,6 @@ class TurnExecution:
         turn, spent = run.turn, run.spending.usage
         messages = sum(not item.hidden for item in work.items if item.tool is None)
         calls = sum(item.tool is not None for item in work.items) // 2
-        before = [NewEvent(new_id(work.now), payload, work.step) for payload in run.told]
 
         def tell(revision: int) -> Sequence[NewEvent]:
             last: Payload = Typing(model.name)
@@ -260,7 +283,7 @@ class TurnExecution:
                     duration=work.now - turn.created_at,
                 )
             at = work.step if isinstance(following, Stop) else work.step + 1
-            return [*before, *work.events, NewEvent(new_id(work.now), last, at)]
+            return [*work.events, NewEvent(new_id(work.now), last, at)]
 
         # Positions of items in events count from the first item of the step, and none comes before those.
         stored = await self._stored(
@@ -326,7 +349,6 @@ class TurnExecution:
     def _advance(self, run: _Run, stored: Stored) -> None:
         run.lease = replace(run.lease, turn=stored.turn)
         run.spending.clear()
-        run.told.clear()
 
     async def _end(self, lease: Lease, last: Payload, ending: Ending, spending: Spending) -> None:
         now, turn = self._parts.clock.now(), lease.turn
@@ -408,6 +430,7 @@ class TurnExecution:
             blocks=dict(context.blocks),
             writes_left=max(0, most - run.turn.memory_writes),
             notes=context.notes,
+            message="\n".join(item.text for item in run.transcript.own if item.kind is ItemKind.USER),
             tainted=run.turn.tainted,
         )
 

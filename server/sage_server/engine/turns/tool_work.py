@@ -85,15 +85,24 @@ class ToolWork:
         self._tokens = tokens
 
     async def done(
-        self, output: ModelOutput, offered: Sequence[OfferedTool], desk: Desk, step: int
+        self,
+        output: ModelOutput,
+        offered: Sequence[OfferedTool],
+        desk: Desk,
+        step: int,
+        answered: dict[str, ToolResult],
     ) -> tuple[Work, Effects]:
-        """Say the messages and call the tools, in order. Nothing is stored yet."""
+        """Say the messages and call the tools, in order. Nothing is stored yet.
+
+        `answered` remembers what tools without effects have said, for the case that the step is done again.
+        """
         work = Work(desk.turn, step, desk.now)
         for index, text in enumerate(output.messages):
             item = self._item(work, ItemKind.ASSISTANT, text)
             work.tell(Said(shown(item, desk.thread.id), index), len(work.items) - 1)
         for number, call in enumerate(output.tool_calls):
-            await self._call(work, call, offered, desk, f"{desk.turn.id.hex[-12:]}-{step}-{number}")
+            desk.call_id = f"{desk.turn.id.hex[-12:]}-{step}-{number}"
+            await self._call(work, call, offered, desk, answered)
         if output.cut_off:
             self._item(work, ItemKind.SYSTEM, CUT_OFF, hidden=True)
         if not output.messages and not output.tool_calls and not desk.turn.message_count:
@@ -107,15 +116,17 @@ class ToolWork:
         call: RequestedCall,
         offered: Sequence[OfferedTool],
         desk: Desk,
-        call_id: str,
+        answered: dict[str, ToolResult],
     ) -> None:
+        call_id = desk.call_id
         asked = self._item(
             work, ItemKind.TOOL_CALL, "", tool=ToolInvocation(call_id, call.name, call.arguments_json)
         )
         work.tell(ToolCalled(call_id, call.name, call.arguments_json, asked.id))
-        desk.call_id = call_id
         started = time.perf_counter()
-        result = await self._toolbox.call(call, offered, desk)
+        result = answered.get(call_id) or await self._toolbox.call(call, offered, desk)
+        if not any(tool.has_effects for tool in offered if tool.name == call.name):
+            answered[call_id] = result
         took = timedelta(seconds=time.perf_counter() - started)
         self._answer(work, call, result, call_id, took)
 

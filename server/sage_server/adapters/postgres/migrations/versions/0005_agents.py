@@ -147,6 +147,13 @@ def upgrade() -> None:
         "ix_turns_lease", "turns", ["lease_until"], unique=False, postgresql_where=sa.text("status = 2")
     )
     op.create_index(
+        "ix_turns_tainted",
+        "turns",
+        ["user_id", "conversation_id"],
+        unique=False,
+        postgresql_where=sa.text("tainted"),
+    )
+    op.create_index(
         "ix_turns_queued",
         "turns",
         ["user_id", "conversation_id", "id"],
