@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 
 import sage_client
 from sage.v1 import error_reason_pb2, item_pb2, memory_pb2
-from sage_client import MemoryFilter, MemorySource, NewItem, NewMemory
+from sage_client import FlagScope, MemoryFilter, MemoryMode, MemorySource, NewItem, NewMemory
+from support.agent_calls import Agents, with_thread
 from support.contract import (
     BY_NAME,
     METHODS,
@@ -332,10 +333,16 @@ async def pages(target: Target) -> tuple[str, str, dict[str, Any]]:
         for _ in range(3):
             thread = await client.conversations.create("x")
             await client.admin.create_api_key("x")
+        for name in ("tools", "schedules", "compaction"):
+            await client.admin.set_flag(name, FlagScope.TENANT, enabled=True)
         await client.conversations.append(thread.id, [NewItem.user("x") for _ in range(3)])
         await client.memory.insert_many([NewMemory("x")] * 3)
         for content in (b"one", b"two", b"three"):
             await client.memory.documents.add(content)
+        agents = [await Agents(client).create(name) for name in ("x", "y", "z")]
+        await with_thread(target.server, client, agents[0], "one", "two", "three")
+        await client.agents.create("overlay", memory_mode=MemoryMode.OVERLAY)
+        await client.memory.insert_many([NewMemory("x", agent="overlay")] * 3)
     for label in ("x", "y", "z"):
         block = request_of(BY_NAME["CreateBlock"])
         block.label = label
@@ -348,8 +355,10 @@ async def pages(target: Target) -> tuple[str, str, dict[str, Any]]:
     for name in LISTS:
         request = request_of(BY_NAME[name])
         request.page_size = 1
-        if name == "ListItems":
-            request.conversation_id = thread.id
+        own = {"ListItems": ("conversation_id", thread.id), "ListAgentItems": ("agent", "x")}
+        own["ListOverlayChanges"] = ("agent", "overlay")
+        if name in own:
+            setattr(request, *own[name])
         if name == "ListBlockRevisions":
             request.label = "x"
         request.page_token = await _token(target, name, request, user)
@@ -359,7 +368,8 @@ async def pages(target: Target) -> tuple[str, str, dict[str, Any]]:
 
 
 LISTS = ["ListConversations", "ListItems", "ListApiKeys", "ListBlocks", "ListBlockRevisions"]
-LISTS += ["ListMemories", "ListDocuments"]
+LISTS += ["ListMemories", "ListDocuments", "ListFlags", "ListAgents", "ListAgentItems"]
+LISTS += ["ListOverlayChanges"]
 
 
 def _refuses(answer: Answer, method: str) -> None:
@@ -414,9 +424,16 @@ async def test_a_page_token_goes_with_its_parameters(
         ("ListItems", lambda r: r.kinds.append(item_pb2.ITEM_KIND_USER)),
         ("ListItems", lambda r: setattr(r, "conversation_id", other_id)),
         ("ListApiKeys", lambda r: setattr(r, "tenant", "another")),
+        ("ListFlags", lambda r: setattr(r, "tenant", "another")),
+        ("ListFlags", lambda r: setattr(r, "scope", 2)),
         ("ListBlocks", lambda r: setattr(r, "agent", "main")),
         ("ListBlockRevisions", lambda r: setattr(r, "label", "y")),
         ("ListBlockRevisions", lambda r: setattr(r, "agent", "main")),
+        ("ListAgents", lambda r: setattr(r, "enabled_only", True)),
+        ("ListAgentItems", lambda r: setattr(r, "agent", "y")),
+        ("ListAgentItems", lambda r: setattr(r, "order", item_pb2.ITEM_ORDER_NEWEST_FIRST)),
+        ("ListAgentItems", lambda r: setattr(r, "show_hidden", True)),
+        ("ListOverlayChanges", lambda r: setattr(r, "conflicting_only", True)),
         ("ListMemories", lambda r: r.filter.tags.append("x")),
         ("ListMemories", lambda r: r.filter.sources.append(memory_pb2.MEMORY_SOURCE_ARCHIVAL)),
         ("ListMemories", lambda r: setattr(r.filter.created.start_time, "seconds", 1)),
@@ -458,6 +475,17 @@ async def test_an_etag_that_is_not_current_aborts_and_changes_nothing(
             assert_clear(answer)
             assert (answer.code, answer.reason) == (Code.ABORTED, "ERROR_REASON_ETAG_MISMATCH")
     assert await client.memory.get(memory.id) == changed
+    agents = Agents(client)
+    first = await agents.create("scout")
+    second = await agents.update("scout", description="Second")
+    for etag in (first.etag, SENTINEL, "v999", f"{second.etag} ", second.etag.upper()):
+        for name in ("UpdateAgent", "DeleteAgent"):
+            request = valid_request(BY_NAME[name])
+            request.agent, request.etag = "scout", etag
+            answer = await target.call(name, request, client.options.user or "")
+            assert_clear(answer)
+            assert (answer.code, answer.reason) == (Code.ABORTED, "ERROR_REASON_ETAG_MISMATCH")
+    assert await agents.get("scout") == second
 
 
 async def test_a_request_id_with_another_body_is_refused_and_does_nothing(
@@ -474,6 +502,7 @@ async def test_a_request_id_with_another_body_is_refused_and_does_nothing(
         "InsertMemory": lambda r: setattr(r, "text", SENTINEL),
         "BatchInsertMemories": lambda r: setattr(r.requests[0], "text", SENTINEL),
         "IngestDocument": lambda r: setattr(r, "title", SENTINEL),
+        "CreateAgent": lambda r: setattr(r, "description", SENTINEL),
     }
     for name, change in changes.items():
         request = valid_request(BY_NAME[name])
@@ -511,7 +540,7 @@ async def _everything(client: sage_client.AsyncSageClient) -> list[Any]:
     memories = [memory async for memory in client.memory.list(kept)]
     documents = [document async for document in client.memory.documents.list()]
     items = [[item async for item in client.conversations.items(t.id)] for t in threads]
-    return [threads, keys, items, memories, documents]
+    return [threads, keys, items, memories, documents, await Agents(client).all()]
 
 
 def _item(change: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -761,6 +790,10 @@ def _requests(draw: st.DrawFn) -> tuple[MethodDescriptor, bytes]:
 @given(case=_requests())
 async def test_no_bytes_make_the_server_fail(target: Target, case: tuple[MethodDescriptor, bytes]) -> None:
     method, raw = case
+    if method.name == "WatchEvents":  # a request that is none would be watched for ever
+        answer = await call(target.channel, method, raw, (("x-sage-user", "maria"),), timeout=0.5)
+        assert answer.code is Code.DEADLINE_EXCEEDED or answer.domain == "sage", (raw, answer)
+        return
     answer = await target.call(method, raw)
     if answer.code is not Code.OK:
         assert_clear(answer, (method.full_name, raw))

@@ -8,7 +8,14 @@ from dataclasses import replace
 from uuid import UUID
 
 from sage_server.domain.errors import SageError
-from sage_server.domain.events import Event, Heartbeat, cursor_expired, cursor_invalid, told_of
+from sage_server.domain.events import (
+    Event,
+    Heartbeat,
+    Unknown,
+    cursor_expired,
+    cursor_invalid,
+    told_of,
+)
 from sage_server.domain.turns import Turn
 from sage_server.engine.event_hub import PASSING, EventHub
 from sage_server.ports.events import EventStore
@@ -55,7 +62,8 @@ class TurnStreams:
         """The events of a turn that has ended."""
         while events := await self._events.of_turn(user_id, turn.id, after, _BATCH):
             for event in events:
-                yield event
+                if not isinstance(event.payload, Unknown):
+                    yield event
             after = events[-1].seq
             if events[-1].last:
                 return

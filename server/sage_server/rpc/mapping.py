@@ -9,7 +9,7 @@ from uuid import UUID
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from sage_server.domain.errors import invalid
+from sage_server.domain.errors import SageError, invalid
 from sage_server.domain.idempotency import Once
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -40,6 +40,14 @@ def from_timestamp(request: Any, field: str) -> datetime | None:
     except (ValueError, OverflowError):
         raise invalid(field, "must be a valid time") from None
     return found
+
+
+def from_time_of(message: Any, field: str, place: str) -> datetime | None:
+    """As `from_timestamp`, for a message inside a request; `place` comes before the field in a refusal."""
+    try:
+        return from_timestamp(message, field)
+    except SageError:
+        raise invalid(f"{place}{field}", "must be a valid time") from None
 
 
 def once(request: Any, scope: str = "") -> Once | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +10,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
 from sage.v1 import memory_pb2, memory_service_pb2
-from sage_server.domain.errors import SageError, invalid
+from sage_server.domain.errors import invalid
 from sage_server.domain.labels import normalise_label
 from sage_server.domain.memories import (
     NOWHERE,
@@ -31,7 +30,7 @@ from sage_server.engine.memory_index.query import (
 )
 from sage_server.engine.memory_search import Search, SearchAnswer
 from sage_server.ports.memories import Vector
-from sage_server.rpc.mapping import from_timestamp, set_time
+from sage_server.rpc.mapping import from_time_of, from_timestamp, set_time
 from sage_server.services.memories import ArchivalDraft
 
 
@@ -114,8 +113,8 @@ def from_memory_filter(
         agent_id=agent_id,
         conversation_id=UUID(request.conversation_id) if request.conversation_id else None,
         document_id=UUID(request.document_id) if request.document_id else None,
-        start=_time(created, "start_time", place),
-        end=_time(created, "end_time", place),
+        start=from_time_of(created, "start_time", f"{place}created."),
+        end=from_time_of(created, "end_time", f"{place}created."),
     )
 
 
@@ -154,13 +153,6 @@ def from_trust(trust: int) -> MemoryTrust:
 def from_vector(values: Any) -> Vector | None:
     """A vector, or None if the field is empty."""
     return np.array(values, np.float32) if values else None
-
-
-def _time(created: memory_pb2.TimeRange, field: str, place: str) -> datetime | None:
-    try:
-        return from_timestamp(created, field)
-    except SageError:
-        raise invalid(f"{place}created.{field}", "must be a valid time") from None
 
 
 def _write(memory: Memory, message: memory_pb2.Memory) -> None:

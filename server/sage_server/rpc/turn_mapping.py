@@ -11,7 +11,7 @@ from sage_server.engine.prompt_window import Section
 from sage_server.engine.tools.toolbox import OfferedTool
 from sage_server.ports.turns import TurnFilter
 from sage_server.rpc.event_mapping import to_reason, to_usage
-from sage_server.rpc.mapping import from_timestamp, to_timestamp
+from sage_server.rpc.mapping import from_time_of, to_timestamp
 from sage_server.services.agent_contexts import ContextPreview
 
 
@@ -57,8 +57,8 @@ def from_turn_filter(request: agent_service_pb2.ListTurnsRequest, agent_id: UUID
         conversation_id=UUID(request.conversation_id) if request.conversation_id else None,
         statuses=frozenset(TurnStatus(status) for status in request.statuses),
         origins=frozenset(TurnOrigin(origin) for origin in request.origins),
-        start=from_timestamp(created, "start_time"),
-        end=from_timestamp(created, "end_time"),
+        start=from_time_of(created, "start_time", "created."),
+        end=from_time_of(created, "end_time", "created."),
     )
 
 
