@@ -13,6 +13,7 @@ from google.protobuf.descriptor import Descriptor, MethodDescriptor
 from sage.v1 import (
     admin_pb2,
     agent_pb2,
+    agent_service_pb2,
     conversation_pb2,
     conversation_service_pb2,
     error_reason_pb2,
@@ -30,6 +31,7 @@ from sage_server.domain.events import EventChannel, EventKind, HandoffCause
 from sage_server.domain.flags import FlagScope
 from sage_server.domain.identity import Role
 from sage_server.domain.memories import MemorySource, MemoryTrust, TagMatch
+from sage_server.domain.overlays import ConflictPolicy, OverlayChangeKind
 from sage_server.domain.turns import CancelCause, OnBusy, StopReason, ToolOutcome, TurnOrigin, TurnStatus
 from sage_server.domain.usage import UsagePurpose
 from sage_server.rpc.errors import STATUS_CODES
@@ -117,11 +119,21 @@ def test_every_reason_shows_a_sample_that_is_its_own() -> None:
         (OnBusy, turn_event_pb2.OnBusy),
         (EventChannel, turn_event_pb2.EventChannel),
         (HandoffCause, turn_event_pb2.HandoffCause),
+        (ConflictPolicy, agent_service_pb2.OverlayConflictPolicy),
     ],
 )
 def test_numbers_of_the_domain_are_those_of_the_contract(ours: type[IntEnum], theirs: object) -> None:
     named = {key.removeprefix(_prefix(theirs)): value for key, value in theirs.items()}  # type: ignore[attr-defined]
     assert {member.name: member.value for member in ours} == {k: v for k, v in named.items() if v}
+
+
+def test_kinds_of_overlay_changes_have_the_numbers_of_the_contract() -> None:
+    """Those that there are: agents have no means to make the others."""
+    named = {
+        key.removeprefix("OVERLAY_CHANGE_KIND_"): number
+        for key, number in agent_pb2.OverlayChangeKind.items()
+    }
+    assert {kind.name: kind.value for kind in OverlayChangeKind}.items() <= named.items()
 
 
 def test_kinds_of_events_are_the_numbers_of_their_fields() -> None:

@@ -236,7 +236,7 @@ async def test_server_info_names_every_replica(server: RunningServer) -> None:
         assert len(info.replicas) == 2
         assert info.replica in info.replicas
         assert info.database == "external"
-        assert info.schema_revision == "0005"
+        assert info.schema_revision == "0006"
         assert info.root_key_id == "test"
 
 

@@ -26,6 +26,7 @@ from sage_client import (
     ItemKind,
     ItemOrder,
     MemoryMode,
+    OverlayConflictPolicy,
     RetryPolicy,
     TurnOrigin,
     TurnStatus,
@@ -114,6 +115,8 @@ CALLS: list[tuple[str, Call, bool]] = [
     ("ListTools", lambda c: drain(c.agent().tools()), True),
     ("ListAgentItems", lambda c: drain(c.agent().items()), True),
     ("ClearAgentConversation", lambda c: c.agent().clear(), True),
+    ("ListOverlayChanges", lambda c: drain(c.agents.overlay_changes("scout")), True),
+    ("MergeOverlay", lambda c: c.agents.merge_overlay("scout"), True),
     ("GetTurn", lambda c: c.turns.get(ID), True),
     ("ListTurns", lambda c: drain(c.turns.list()), True),
     ("CancelTurn", lambda c: c.turns.cancel(ID), True),
@@ -123,9 +126,8 @@ CALLS: list[tuple[str, Call, bool]] = [
 def test_every_method_of_the_service_has_its_call_here() -> None:
     contract = {method.name for method in pb.DESCRIPTOR.services_by_name["AgentService"].methods}
     streams = {"Chat", "AttachTurn", "WatchEvents"}
-    not_wrapped = {"ListOverlayChanges", "MergeOverlay"}
 
-    assert contract - {name for name, _, _ in CALLS} == streams | not_wrapped
+    assert contract - {name for name, _, _ in CALLS} == streams
 
 
 @pytest.mark.parametrize(("method", "call", "again"), CALLS)
@@ -280,6 +282,39 @@ async def test_what_was_deleted_is_counted(server: AgentServer, client: AsyncSag
     assert server.seen == [
         pb.DeleteAgentRequest(agent="scout", etag="e"),
         pb.ClearAgentConversationRequest(agent="scout"),
+    ]
+
+
+async def test_an_overlay_is_listed_and_merged(server: AgentServer, client: AsyncSageClient) -> None:
+    server.script(
+        pb.ListOverlayChangesResponse(changes=[agent_pb2.OverlayChange(id="a")], next_page_token="2"),
+        pb.ListOverlayChangesResponse(changes=[agent_pb2.OverlayChange(id="b")]),
+        pb.MergeOverlayResponse(merged_count=2, skipped_change_ids=[ID], skipped_count=1, memory_token="t"),
+        pb.MergeOverlayResponse(),
+    )
+
+    changes = client.agents.overlay_changes("scout", conflicting_only=True, page_size=1)
+    assert [change.id async for change in changes] == ["a", "b"]
+    merged = await client.agents.merge_overlay(
+        "scout", [ID], on_conflict=OverlayConflictPolicy.OVERWRITE, request_id=ID
+    )
+    assert merged == sage_client.MergedOverlay(2, (ID,), 1, "t")
+    assert await client.agents.merge_overlay("scout", request_id=ID) == sage_client.MergedOverlay(
+        0, (), 0, ""
+    )
+    with pytest.raises(TypeError, match="several texts are expected"):
+        await client.agents.merge_overlay("scout", ID)
+
+    assert server.seen == [
+        pb.ListOverlayChangesRequest(agent="scout", conflicting_only=True, page_size=1),
+        pb.ListOverlayChangesRequest(agent="scout", conflicting_only=True, page_size=1, page_token="2"),
+        pb.MergeOverlayRequest(
+            agent="scout",
+            change_ids=[ID],
+            on_conflict=pb.OVERLAY_CONFLICT_POLICY_OVERWRITE,
+            request_id=ID,
+        ),
+        pb.MergeOverlayRequest(agent="scout", on_conflict=pb.OVERLAY_CONFLICT_POLICY_SKIP, request_id=ID),
     ]
 
 

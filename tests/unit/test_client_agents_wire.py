@@ -13,7 +13,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 import sage_client
-from sage.v1 import agent_pb2, error_reason_pb2, item_pb2, memory_pb2
+from sage.v1 import agent_pb2, agent_service_pb2, error_reason_pb2, item_pb2, memory_pb2
 from sage.v1 import turn_event_pb2 as events_pb
 from sage_client import (
     CancelCause,
@@ -24,6 +24,8 @@ from sage_client import (
     HandoffCause,
     MemoryMode,
     MemorySource,
+    OverlayChangeKind,
+    OverlayConflictPolicy,
     StopReason,
     TokenUsage,
     ToolOutcome,
@@ -34,6 +36,7 @@ from sage_client import (
 from sage_client._wire import agent_enums
 from sage_client._wire.agents import agent_from, preview_from, tool_from
 from sage_client._wire.events import event_from
+from sage_client._wire.overlays import change_from
 from sage_client._wire.turns import turn_from
 from sage_client.models.events import EventHead
 
@@ -84,6 +87,38 @@ def test_an_agent_is_read_whole() -> None:
     fresh = agent_from(agent_pb2.Agent(name="main"))
     assert (fresh.allowed_tools, fresh.last_turn_time) == (None, None)
     assert fields_of(agent) == set(agent_pb2.Agent.DESCRIPTOR.fields_by_name)
+
+
+def test_a_change_of_an_overlay_is_read_whole_and_is_about_a_memory_or_a_block() -> None:
+    message = agent_pb2.OverlayChange(
+        id=ID,
+        kind=agent_pb2.OVERLAY_CHANGE_KIND_BLOCK_UPDATED,
+        block=memory_pb2.Block(label="human"),
+        conflicting=True,
+        turn_id="t",
+        create_time=MAY_PB,
+    )
+    change = change_from(message)
+
+    assert (change.id, change.kind, change.memory) == (ID, OverlayChangeKind.BLOCK_UPDATED, None)
+    assert change.block is not None
+    assert (change.block.label, change.conflicting) == ("human", True)
+    assert (change.turn_id, change.create_time) == ("t", MAY)
+    other = change_from(agent_pb2.OverlayChange(memory=memory_pb2.Memory(text="x")))
+    assert other.memory is not None
+    assert (other.memory.text, other.block) == ("x", None)
+    assert fields_of(change) == set(agent_pb2.OverlayChange.DESCRIPTOR.fields_by_name)
+
+
+def test_every_policy_of_a_merge_can_be_sent() -> None:
+    numbers = {
+        f"OVERLAY_CONFLICT_POLICY_{policy.name}": agent_enums.conflict_policy_to(policy)
+        for policy in OverlayConflictPolicy
+    }
+
+    assert {"OVERLAY_CONFLICT_POLICY_UNSPECIFIED": 0, **numbers} == dict(
+        agent_service_pb2.OverlayConflictPolicy.items()
+    )
 
 
 def test_a_preview_and_a_tool_are_read_whole() -> None:
@@ -362,6 +397,7 @@ def test_every_kind_of_the_contract_is_known_but_what_is_not_built() -> None:
         (agent_enums.mode_from, agent_pb2.MemoryMode, MemoryMode),
         (agent_enums.compaction_mode_from, agent_pb2.CompactionMode, CompactionMode),
         (agent_enums.section_from, agent_pb2.ContextSectionKind, ContextSectionKind),
+        (agent_enums.change_kind_from, agent_pb2.OverlayChangeKind, OverlayChangeKind),
         (agent_enums.turn_status_from, agent_pb2.TurnStatus, TurnStatus),
         (agent_enums.origin_from, agent_pb2.TurnOrigin, TurnOrigin),
         (agent_enums.channel_from, events_pb.EventChannel, EventChannel),

@@ -112,10 +112,10 @@ def _indexed_later(grown: CTE) -> CTE:
 def _accept(*, once: bool) -> Statement:
     """Message, turn, events and kept answer in one statement.
 
-    It runs at once if no other turn is active. What is active is seen as of the beginning of the statement:
-    a turn that began since makes the unique index refuse, and the statement is run again; one that was
-    accepted since has made the thread longer, and nothing is stored, so that places in the queue are exact;
-    one that ended since leaves this one waiting, and whoever accepted it takes it.
+    It runs at once if no other turn is active. What is active is seen as of the beginning of the statement.
+    A turn that was accepted since has made the thread longer: then nothing is stored, so that turns run in
+    the order of their numbers and places in the queue are exact, and the statement is to be run again. One
+    that ended since leaves this one waiting, and whoever accepted it takes it.
     """
     long = select(_c.last_seq).where(_c.user_id == _USER, _c.id == _CONVERSATION).scalar_subquery()
     active = (

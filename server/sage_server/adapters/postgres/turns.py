@@ -99,17 +99,15 @@ class PostgresTurnStore:
         self._failpoint = failpoints
 
     async def accept(self, user_id: UUID, new: NewTurn, once: Once | None, now: datetime) -> Acceptance:
-        """One statement. One that begins or ends in the same thread at the same moment has it run again."""
+        """One statement. One that is accepted in the same thread at the same moment has it run again."""
         accepting = _Accepting(user_id, new, once, now)
         for _ in range(_TRIES):
             try:
                 accepted = await write_sealed(self._keys, user_id, partial(self._accept, accepting))
             except asyncpg.UniqueViolationError as error:
-                if once is not None and replays.is_repeat(error):
-                    return _repeated(await replays.replayed(self._database, self._keys, user_id, once))
-                if not _is_running(error):
+                if once is None or not replays.is_repeat(error):
                     raise
-                continue
+                return _repeated(await replays.replayed(self._database, self._keys, user_id, once))
             if accepted is not None:
                 return accepted
             earlier = await replays.find(self._database, self._keys, user_id, once)
@@ -268,7 +266,7 @@ class PostgresTurnStore:
         return await self._database.execute(turn_statements.RELEASE, owner=self._leasing["owner"])
 
     async def _accept(self, accepting: _Accepting, cipher: UserCipher) -> Acceptance | None:
-        """None if there is no room in the thread, or no such thread."""
+        """None if there is no room in the thread, no such thread, or a longer one by now."""
         if accepting.new.on_busy is OnBusy.INTERRUPT:
             try:
                 return await self._database.transact(partial(self._interrupt, accepting, cipher))
