@@ -86,6 +86,7 @@ def _files(settings: Settings) -> Finding:
         "SAGE_TLS_KEY": settings.tls_key,
         "SAGE_TLS_CLIENT_CA": settings.tls_client_ca,
         "SAGE_JWT_KEY_FILE": settings.jwt_key_file,
+        "SAGE_LLM_GGUF": settings.llm_gguf,
     }
     bad = [f"{name}: {path} cannot be read" for name, path in named.items() if path and not _readable(path)]
     if bad:

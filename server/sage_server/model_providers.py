@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from sage_server.domain.models import DEFAULT_PROVIDER, PROVIDER_PATTERN, ModelProvider
 
+_OWN = ("local", "offline")
 _OPENAI_URL = "https://api.openai.com/v1"
 _PROVIDERS = "SAGE_LLM_PROVIDERS"
 _KEYS = "SAGE_LLM_PROVIDER_KEYS"
@@ -21,6 +22,8 @@ def model_providers(
     found = {name: ModelProvider(url, own.get(name)) for name, url in _named(_PROVIDERS, more).items()}
     if DEFAULT_PROVIDER in found:
         raise ValueError(f"{_PROVIDERS}: the address of `{DEFAULT_PROVIDER}` is SAGE_LLM_BASE_URL")
+    if found.keys() & set(_OWN):
+        raise ValueError(f"{_PROVIDERS}: {' and '.join(_OWN)} are this server's own")
     if not found.keys() >= own.keys():
         raise ValueError(f"{_KEYS}: there is a name that is not in {_PROVIDERS}")
     if not all(_is_address(provider.base_url) for provider in found.values()):

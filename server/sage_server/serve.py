@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from prometheus_client import start_http_server
 
+from sage_server.adapters.offline_model import OFFLINE_PROVIDER
 from sage_server.bootstrap import Application, data_dir, open_application
 from sage_server.settings import Settings, is_loopback
 
@@ -75,6 +76,14 @@ def _start_metrics(application: Application) -> Callable[[], None] | None:
     return stop
 
 
+def _language_model(name: str) -> str:
+    how = "set SAGE_LLM_BASE_URL or OPENAI_API_KEY"
+    if not name:
+        return f"none: {how}"
+    provider = name.partition("/")[0]
+    return f"{provider} (no model is configured: {how})" if provider == OFFLINE_PROVIDER else name
+
+
 def _welcome(application: Application, port: int) -> str:
     settings = application.settings
     host = settings.listen.rpartition(":")[0]
@@ -90,7 +99,7 @@ def _welcome(application: Application, port: int) -> str:
         f"  data            {data_dir(settings)}",
         f"  authentication  {auth}",
         f"  embedding       {application.memory.embedders.current.model}",
-        f"  language model  {application.language_model or 'none: set SAGE_LLM_BASE_URL or OPENAI_API_KEY'}",
+        f"  language model  {_language_model(application.language_model)}",
         f"  metrics         {settings.metrics_listen}",
     ]
     if settings.auth == "none" and settings.tls_certificate is None and not address.startswith("unix:"):

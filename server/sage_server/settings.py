@@ -17,6 +17,10 @@ from sage_server.domain.web_addresses import AllowedHosts
 from sage_server.model_providers import model_providers
 
 PREFIX = "SAGE_"
+# Of the client's command line, which may run in the same shell.
+CLIENT_PREFIX = "SAGE_CLIENT_"
+# Of the proxy in front of it, likewise: scripts/proxy.py.
+PROXY_PREFIX = "SAGE_PROXY_"
 
 
 class SettingsError(Exception):
@@ -177,6 +181,15 @@ class Settings(BaseSettings):
     llm_provider_keys: SecretStr | None = Field(
         default=None, description="Keys for those providers, as `name=key`, separated by commas."
     )
+    llm_gguf: Path | None = Field(
+        default=None,
+        description="Model file (GGUF) to serve in this process, as the provider `local`. It answers unless "
+        "SAGE_LLM_MODEL names another model.",
+    )
+    offline_model: bool = Field(
+        default=True,
+        description="Whether the offline model answers while no language model is configured.",
+    )
     llm_json_schema: Literal["auto", "on", "off"] = Field(
         default="auto",
         description="Whether models get a JSON schema: `auto` until a provider rejects it, `on` always, "
@@ -325,7 +338,9 @@ def load_settings() -> Settings:
     """The settings of the environment; raises SettingsError. An unknown SAGE_ variable is refused: it is a
     typing error that would otherwise go unnoticed."""
     known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
-    unknown = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
+    others = (CLIENT_PREFIX, PROXY_PREFIX)
+    ours = {name for name in os.environ if name.startswith(PREFIX) and not name.startswith(others)}
+    unknown = sorted(ours - known)
     if unknown:
         raise SettingsError(f"{', '.join(unknown)}: there is no such setting")
     key = os.environ.get(f"{PREFIX}LLM_API_KEY") or os.environ.get("OPENAI_API_KEY")

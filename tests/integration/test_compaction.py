@@ -469,7 +469,7 @@ async def test_too_little_is_left_alone_and_no_model_is_asked(desk: Desk) -> Non
 
 
 async def test_a_stretch_that_is_too_long_for_the_model_is_cut_short(place: Place) -> None:
-    async with desk_at(place, max_input_tokens=300) as desk:
+    async with desk_at(place, max_input_tokens=490) as desk:
         thread = await said(
             desk.client, *("many words of one message " * 20 for _ in range(5)), "last", "one"
         )
@@ -481,7 +481,7 @@ async def test_a_stretch_that_is_too_long_for_the_model_is_cut_short(place: Plac
 
 
 async def test_a_message_that_is_longer_than_the_model_can_read_is_told_in_part(place: Place) -> None:
-    async with desk_at(place, max_input_tokens=300) as desk:
+    async with desk_at(place, max_input_tokens=490) as desk:
         thread = await said(desk.client, "many words of one message " * 2000, "two", "three", "four")
         outcome = await desk.applied(thread.id, "Some.")
         assert outcome.to_seq == 1

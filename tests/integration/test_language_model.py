@@ -709,8 +709,9 @@ async def test_a_purpose_without_a_model_has_that_of_a_more_general_one() -> Non
 
 
 @pytest.mark.parametrize("purpose", Purpose)
-async def test_without_a_provider_there_is_no_model(purpose: Purpose) -> None:
-    async with open_language_models(test_settings("postgresql://nobody"), TOKENS) as models:
+async def test_without_a_provider_and_the_offline_model_there_is_none(purpose: Purpose) -> None:
+    settings = test_settings("postgresql://nobody", offline_model=False)
+    async with open_language_models(settings, TOKENS) as models:
         with pytest.raises(SageError) as missing:
             models.get("", purpose)
         with pytest.raises(SageError) as unknown:

@@ -260,7 +260,7 @@ async def test_a_model_that_fails_is_a_status_and_the_old_summary_stays(caller: 
 async def test_without_a_model_nothing_is_summarised(dsn: str) -> None:
     async with (
         FakeProvider.running() as provider,
-        running_server(dsn) as server,
+        running_server(dsn, offline_model=False) as server,
         calling(server, provider) as caller,
     ):
         answer = await caller.call("SummarizeConversation", await caller.thread(16))

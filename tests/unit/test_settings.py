@@ -69,6 +69,8 @@ def test_more_providers_have_names_and_keys(monkeypatch: pytest.MonkeyPatch) -> 
         ("SAGE_LLM_PROVIDERS", "https://canary.example/v1"),
         ("SAGE_LLM_PROVIDERS", "canary=canary.example"),
         ("SAGE_LLM_PROVIDERS", "openai=https://canary.example/v1"),
+        ("SAGE_LLM_PROVIDERS", "local=https://canary.example/v1"),
+        ("SAGE_LLM_PROVIDERS", "offline=https://canary.example/v1"),
         ("SAGE_LLM_PROVIDERS", "a=https://canary.example/v1,a=https://canary.example/v2"),
         ("SAGE_LLM_PROVIDER_KEYS", "canary=key"),
         ("SAGE_LLM_PROVIDER_KEYS", "canary"),
@@ -80,3 +82,11 @@ def test_a_wrong_provider_is_refused_without_its_value(
     with pytest.raises(SettingsError, match=name) as refused:
         settings(monkeypatch, **{name: value})
     assert "can" not in str(refused.value)
+
+
+def test_variables_of_the_clients_command_line_are_no_settings_of_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert settings(monkeypatch, SAGE_CLIENT_ADDRESS="127.0.0.1:1", SAGE_CLIENT_TOKEN="x")
+    with pytest.raises(SettingsError, match="SAGE_CLIENTS: there is no such setting"):
+        settings(monkeypatch, SAGE_CLIENTS="x")

@@ -76,7 +76,7 @@ class AgentStore(Protocol):
     async def update(self, user_id: UUID, changed: Agent) -> bool:
         """Replace the agent of the version before `changed`'s; False if somebody else was faster.
 
-        Must raise OVERLAY_NOT_EMPTY if it would leave OVERLAY with something in its own memory.
+        Must raise OVERLAY_NOT_EMPTY if it would leave OVERLAY with changes in its overlay (see OverlayStore).
         """
         ...
 

@@ -18,7 +18,7 @@ from sage_server.domain.models import (
     model_not_configured,
     model_unknown,
 )
-from sage_server.ports.language_model import Purpose
+from sage_server.ports.language_model import LanguageModel, Purpose
 from sage_server.ports.tokens import TokenCounter
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class ConfiguredModels:
 
     A default is `provider/model` if it begins with the name of a provider, and otherwise a model of the
     provider `openai`, slashes and all. A purpose without a default has that of a more general one.
+    With `offline`, these are the defaults, and known by their own name.
     """
 
     def __init__(
@@ -54,12 +55,14 @@ class ConfiguredModels:
         *,
         json_schema: SchemaMode = "auto",
         limits: ModelLimits | None = None,
+        offline: Mapping[Purpose, LanguageModel] | None = None,
     ) -> None:
         self._limits = limits or ModelLimits()
         self._providers = {name: self._connect(address) for name, address in providers.items()}
         self._defaults = defaults
         self._tokens = tokens
         self._json_schema: SchemaMode = json_schema
+        self._offline = offline
         # Kept, for a model learns what its provider does not take. Callers name models, so not all.
         self._model = lru_cache(_MODELS_KEPT)(self._make)
 
@@ -68,8 +71,10 @@ class ConfiguredModels:
         for provider in self._providers.values():
             await provider.client.close()
 
-    def get(self, name: str, purpose: Purpose) -> ProviderModel:
+    def get(self, name: str, purpose: Purpose) -> LanguageModel:
         """See LanguageModels."""
+        if self._offline is not None and name in ("", self._offline[purpose].name):
+            return self._offline[purpose]
         name = name or self._default(purpose)
         parsed = ModelName.parse(name)
         if parsed is None or parsed.provider not in self._providers:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from sage_server.domain.errors import Reason, SageError
@@ -20,6 +21,8 @@ from sage_server.engine.tools.toolbox import OfferedTool
 from sage_server.ports.language_model import LanguageModel, Piece, Prompt, Reply, Restarted
 
 Show = Callable[[Delta], None]
+_LONG = 100_000
+"""Characters that are read in some hundredths of a second, at worst."""
 
 
 async def thought(
@@ -38,16 +41,24 @@ async def thought(
     prompt = Prompt(window.messages, schema)
     hear = None if show is None else _heard(show)
     raw = without_reasoning((await asked(model, prompt, UsagePurpose.STEP, spending, hear)).text)
-    output = read_output(raw)
+    output = await _read(raw)
     if isinstance(output, ModelOutput):
         return output
-    shaped = await asked(model, correction_prompt(raw, schema), UsagePurpose.CORRECTION, spending)
-    output = read_output(without_reasoning(shaped.text))
-    if isinstance(output, Unreadable):
-        if is_prose(raw):
-            return prose_output(raw)
-        raise _unreadable(model.name)
+    try:
+        shaped = await asked(model, correction_prompt(raw, schema), UsagePurpose.CORRECTION, spending)
+        output = await _read(without_reasoning(shaped.text))
+        if isinstance(output, Unreadable):
+            raise _unreadable(model.name)
+    except SageError:
+        if not is_prose(raw):
+            raise
+        return prose_output(raw)
     return output
+
+
+async def _read(raw: str) -> ModelOutput | Unreadable:
+    """A long answer in a thread, so that nobody else waits while it is taken apart."""
+    return read_output(raw) if len(raw) <= _LONG else await asyncio.to_thread(read_output, raw)
 
 
 def _heard(show: Show) -> Callable[[Reply], None]:
