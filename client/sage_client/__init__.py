@@ -156,6 +156,7 @@ from sage_client.models.turns import (
     TurnOrigin,
     TurnStatus,
 )
+from sage_client.models.usage import UsagePurpose, UsageRecord
 from sage_client.options import TlsOptions, Token
 from sage_client.retry import Repeat, RetryPolicy
 
@@ -292,6 +293,8 @@ __all__ = [
     "Unavailable",
     "Unimplemented",
     "Unknown",
+    "UsagePurpose",
+    "UsageRecord",
     "User",
     "Vector",
     "Watch",

@@ -13,7 +13,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from sage_server.adapters.language_model import ConfiguredModels, ModelLimits, ProviderModel, SchemaMode
+from sage_server.adapters.language_model import ConfiguredModels, ModelLimits, SchemaMode
 from sage_server.adapters.tokenizer import O200kCounter
 from sage_server.bootstrap.language_models import open_language_models
 from sage_server.domain.errors import Reason, SageError
@@ -21,6 +21,7 @@ from sage_server.domain.models import ModelProvider
 from sage_server.domain.turns import TokenUsage
 from sage_server.ports.language_model import (
     Completion,
+    LanguageModel,
     Piece,
     Prompt,
     PromptMessage,
@@ -63,7 +64,7 @@ async def provider() -> AsyncIterator[FakeProvider]:
 @asynccontextmanager
 async def connected(
     provider: FakeProvider, limits: ModelLimits = QUICK, json_schema: SchemaMode = "auto"
-) -> AsyncIterator[ProviderModel]:
+) -> AsyncIterator[LanguageModel]:
     models = ConfiguredModels(
         {"openai": ModelProvider(provider.url, "secret")},
         {},
@@ -93,7 +94,7 @@ class Answered:
         return text
 
 
-async def ask(model: ProviderModel, prompt: Prompt = PROMPT, *, stream: bool = True) -> Answered:
+async def ask(model: LanguageModel, prompt: Prompt = PROMPT, *, stream: bool = True) -> Answered:
     *before, last = [reply async for reply in model.ask(prompt, stream=stream)]
     assert isinstance(last, Completion)
     assert not any(isinstance(reply, Completion) for reply in before)
@@ -103,7 +104,7 @@ async def ask(model: ProviderModel, prompt: Prompt = PROMPT, *, stream: bool = T
     return answered
 
 
-async def failure(model: ProviderModel, *, stream: bool = True, prompt: Prompt = PROMPT) -> SageError:
+async def failure(model: LanguageModel, *, stream: bool = True, prompt: Prompt = PROMPT) -> SageError:
     with pytest.raises(SageError) as refused:
         [reply async for reply in model.ask(prompt, stream=stream)]
     error: BaseException = refused.value

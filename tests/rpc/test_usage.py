@@ -108,6 +108,13 @@ async def test_what_is_recorded_is_counted_by_day_model_and_purpose(
         for model, calls, n in ((MODEL, 2, 12), ("openai/other", 1, 1))
     ]
     assert await usage(client) == expected
+    embedding = sage_client.UsagePurpose.EMBEDDING
+    assert [
+        (one.day.isoformat(), one.model, one.purpose, one.calls, one.embedding_tokens)
+        for one in await client.usage(purpose=embedding)
+    ] == [(today, MODEL, embedding, 2, 12), (today, "openai/other", embedding, 1, 1)]
+    assert await client.usage(before=server.clock.now() - timedelta(days=1)) == ()
+    assert await client.usage(purpose=sage_client.UsagePurpose.STEP) == ()
     meter.record_embedding(user_id, MODEL, 100)
     (first, _) = await usage(client)
     assert (first.calls, first.embedding_tokens) == (3, 112)

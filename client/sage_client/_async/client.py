@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
 import grpc.aio
 
-from sage.v1 import agent_service_pb2
+from sage.v1 import agent_service_pb2, conversation_service_pb2
 from sage_client._async.admin import AsyncAdmin
 from sage_client._async.agent_handle import AsyncAgentHandle
 from sage_client._async.agents import MAIN, AsyncAgents
@@ -21,8 +21,10 @@ from sage_client._async.transport import AsyncTransport, open_channel
 from sage_client._async.turns import AsyncTurns
 from sage_client._async.watch import AsyncWatch
 from sage_client._wire.agent_enums import channel_to
-from sage_client._wire.times import duration_to
+from sage_client._wire.times import duration_to, time_to
+from sage_client._wire.usage import purpose_to, usage_from
 from sage_client.models.events import EventChannel
+from sage_client.models.usage import UsagePurpose, UsageRecord
 from sage_client.options import (
     DEFAULT_ADDRESS,
     DEFAULT_STREAM_TIMEOUT,
@@ -31,14 +33,14 @@ from sage_client.options import (
     TlsOptions,
     Token,
 )
-from sage_client.retry import DEFAULT_RETRY, RetryPolicy
+from sage_client.retry import DEFAULT_RETRY, Repeat, RetryPolicy
 from sage_client.unset import UNSET, Unset
 
 
 class AsyncSageClient:
     """A connection to Sage. Make one with `connect`, share it freely, and close it once.
 
-    - `agent("main")`: an agent to talk to. `watch()`: what all agents do.
+    - `agent("main")`: an agent to talk to. `watch()`: what all agents do. `usage()`: what models were used.
     - `agents`, `turns`, `conversations`, `memory`, `admin`: the services.
     - `stubs`, `transport`: raw methods for what is not wrapped, and how to send them.
     - `channel`: the gRPC channel below.
@@ -90,6 +92,24 @@ class AsyncSageClient:
             include_deltas=deltas,
         )
         return AsyncWatch(self.transport, self.stubs.agents, request, heartbeats=heartbeats)
+
+    async def usage(
+        self,
+        *,
+        after: datetime | None = None,
+        before: datetime | None = None,
+        purpose: UsagePurpose | None = None,
+    ) -> tuple[UsageRecord, ...]:
+        """What the user's model calls came to, for each day, model and purpose, the newest day first.
+
+        From the day of `after` on, default 30 days ago, and before the day of `before`, default now.
+        """
+        request = conversation_service_pb2.GetUsageRequest(
+            start_time=time_to(after), end_time=time_to(before), purpose=purpose_to(purpose)
+        )
+        stub = self.stubs.conversations.GetUsage
+        response = await self.transport.unary(stub, request, repeat=Repeat.SAFE)
+        return tuple(usage_from(record) for record in response.records)
 
     def with_options(
         self,

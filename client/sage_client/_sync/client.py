@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
 import grpc
 
-from sage.v1 import agent_service_pb2
+from sage.v1 import agent_service_pb2, conversation_service_pb2
 from sage_client._sync.admin import Admin
 from sage_client._sync.agent_handle import AgentHandle
 from sage_client._sync.agents import MAIN, Agents
@@ -22,8 +22,10 @@ from sage_client._sync.transport import Transport, open_channel
 from sage_client._sync.turns import Turns
 from sage_client._sync.watch import Watch
 from sage_client._wire.agent_enums import channel_to
-from sage_client._wire.times import duration_to
+from sage_client._wire.times import duration_to, time_to
+from sage_client._wire.usage import purpose_to, usage_from
 from sage_client.models.events import EventChannel
+from sage_client.models.usage import UsagePurpose, UsageRecord
 from sage_client.options import (
     DEFAULT_ADDRESS,
     DEFAULT_STREAM_TIMEOUT,
@@ -32,14 +34,14 @@ from sage_client.options import (
     TlsOptions,
     Token,
 )
-from sage_client.retry import DEFAULT_RETRY, RetryPolicy
+from sage_client.retry import DEFAULT_RETRY, Repeat, RetryPolicy
 from sage_client.unset import UNSET, Unset
 
 
 class SageClient:
     """A connection to Sage. Make one with `connect`, share it freely, and close it once.
 
-    - `agent("main")`: an agent to talk to. `watch()`: what all agents do.
+    - `agent("main")`: an agent to talk to. `watch()`: what all agents do. `usage()`: what models were used.
     - `agents`, `turns`, `conversations`, `memory`, `admin`: the services.
     - `stubs`, `transport`: raw methods for what is not wrapped, and how to send them.
     - `channel`: the gRPC channel below.
@@ -89,6 +91,24 @@ class SageClient:
             include_deltas=deltas,
         )
         return Watch(self.transport, self.stubs.agents, request, heartbeats=heartbeats)
+
+    def usage(
+        self,
+        *,
+        after: datetime | None = None,
+        before: datetime | None = None,
+        purpose: UsagePurpose | None = None,
+    ) -> tuple[UsageRecord, ...]:
+        """What the user's model calls came to, for each day, model and purpose, the newest day first.
+
+        From the day of `after` on, default 30 days ago, and before the day of `before`, default now.
+        """
+        request = conversation_service_pb2.GetUsageRequest(
+            start_time=time_to(after), end_time=time_to(before), purpose=purpose_to(purpose)
+        )
+        stub = self.stubs.conversations.GetUsage
+        response = self.transport.unary(stub, request, repeat=Repeat.SAFE)
+        return tuple(usage_from(record) for record in response.records)
 
     def with_options(
         self,

@@ -1,0 +1,50 @@
+"""What went wrong, as one line and an exit code: 1 refused or failed, 2 usage, 3 nobody there, 130 Ctrl-C."""
+
+from __future__ import annotations
+
+from sage_client.cli.output import Output
+from sage_client.errors import SageError, Unavailable
+from sage_client.models.events import TurnFailed
+
+FAILED = 1
+USAGE = 2
+NOT_THERE = 3
+INTERRUPTED = 130
+
+
+def show(output: Output, error: SageError, address: str) -> int:
+    """Tell about a failed call. The exit code."""
+    # Sage gives a reason to every failure of its own.
+    absent = isinstance(error, Unavailable) and error.reason is None
+    if output.json:
+        failure = {
+            "code": error.code.name,
+            "reason": error.reason,
+            "message": error.message,
+            "request_id": error.request_id,
+            "address": address,
+        }
+        output.problem_json({"error": dict(failure)})
+    elif absent:
+        output.problem(
+            f"no Sage server answers at {address}. Start one with `make run` or `sage-server serve`, "
+            "or say where it is with --address or SAGE_CLIENT_ADDRESS."
+        )
+    else:
+        output.problem(_line(error))
+    return NOT_THERE if absent else FAILED
+
+
+def show_turn(output: Output, event: TurnFailed) -> None:
+    """Tell about a turn that failed."""
+    again = " Sending the message again can help." if event.retryable else ""
+    output.problem(f"the turn failed: {event.message}{again} ({event.reason}, turn {event.turn_id})")
+
+
+def _line(error: SageError) -> str:
+    text = error.message
+    for violation in error.field_violations:
+        if violation.description not in text:
+            text += f"; {violation.field}: {violation.description}"
+    known = (error.reason or error.code.name, f"request {error.request_id}" if error.request_id else "")
+    return f"{text} ({', '.join(filter(None, known))})"
