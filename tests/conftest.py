@@ -11,6 +11,10 @@ from support.postgres import TestPostgres
 from support.server import RunningServer, running_server
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rounds", type=int, default=0, help="rounds by chance of tests that have them")
+
+
 @pytest.fixture(scope="session")
 async def postgres() -> AsyncIterator[TestPostgres]:
     """One Postgres for the session."""

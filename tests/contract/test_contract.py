@@ -62,9 +62,6 @@ def test_the_user_is_never_in_a_request(method: MethodDescriptor) -> None:
     "method", [m for m in METHODS if m.name.startswith("List")], ids=lambda m: m.full_name
 )
 def test_lists_have_pages(method: MethodDescriptor) -> None:
-    unpaged = {"ListTools"}
-    if method.name in unpaged:
-        return
     assert {"page_size", "page_token"} <= set(method.input_type.fields_by_name)
     assert "next_page_token" in method.output_type.fields_by_name
 

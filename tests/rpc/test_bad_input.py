@@ -21,9 +21,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sage_client
-from sage.v1 import error_reason_pb2, item_pb2, memory_pb2
+from sage.v1 import agent_pb2, error_reason_pb2, item_pb2, memory_pb2
 from sage_client import FlagScope, MemoryFilter, MemoryMode, MemorySource, NewItem, NewMemory
-from support.agent_calls import Agents, with_thread
+from support.agent_calls import Agents, with_thread, with_turn
 from support.contract import (
     BY_NAME,
     METHODS,
@@ -340,7 +340,9 @@ async def pages(target: Target) -> tuple[str, str, dict[str, Any]]:
         for content in (b"one", b"two", b"three"):
             await client.memory.documents.add(content)
         agents = [await Agents(client).create(name) for name in ("x", "y", "z")]
-        await with_thread(target.server, client, agents[0], "one", "two", "three")
+        own_thread = await with_thread(target.server, client, agents[0], "one", "two", "three")
+        for _ in range(3):
+            await with_turn(target.server, client, agents[0], own_thread.id, status=3)
         await client.agents.create("overlay", memory_mode=MemoryMode.OVERLAY)
         await client.memory.insert_many([NewMemory("x", agent="overlay")] * 3)
     for label in ("x", "y", "z"):
@@ -357,6 +359,7 @@ async def pages(target: Target) -> tuple[str, str, dict[str, Any]]:
         request.page_size = 1
         own = {"ListItems": ("conversation_id", thread.id), "ListAgentItems": ("agent", "x")}
         own["ListOverlayChanges"] = ("agent", "overlay")
+        own["ListTools"] = ("agent", "x")
         if name in own:
             setattr(request, *own[name])
         if name == "ListBlockRevisions":
@@ -369,7 +372,7 @@ async def pages(target: Target) -> tuple[str, str, dict[str, Any]]:
 
 LISTS = ["ListConversations", "ListItems", "ListApiKeys", "ListBlocks", "ListBlockRevisions"]
 LISTS += ["ListMemories", "ListDocuments", "ListFlags", "ListAgents", "ListAgentItems"]
-LISTS += ["ListOverlayChanges"]
+LISTS += ["ListOverlayChanges", "ListTurns", "ListTools"]
 
 
 def _refuses(answer: Answer, method: str) -> None:
@@ -434,6 +437,12 @@ async def test_a_page_token_goes_with_its_parameters(
         ("ListAgentItems", lambda r: setattr(r, "order", item_pb2.ITEM_ORDER_NEWEST_FIRST)),
         ("ListAgentItems", lambda r: setattr(r, "show_hidden", True)),
         ("ListOverlayChanges", lambda r: setattr(r, "conflicting_only", True)),
+        ("ListTurns", lambda r: setattr(r, "agent", "x")),
+        ("ListTurns", lambda r: setattr(r, "conversation_id", other_id)),
+        ("ListTurns", lambda r: r.statuses.append(agent_pb2.TURN_STATUS_DONE)),
+        ("ListTurns", lambda r: r.origins.append(agent_pb2.TURN_ORIGIN_CHAT)),
+        ("ListTurns", lambda r: setattr(r.created.start_time, "seconds", 1)),
+        ("ListTools", lambda r: setattr(r, "agent", "y")),
         ("ListMemories", lambda r: r.filter.tags.append("x")),
         ("ListMemories", lambda r: r.filter.sources.append(memory_pb2.MEMORY_SOURCE_ARCHIVAL)),
         ("ListMemories", lambda r: setattr(r.filter.created.start_time, "seconds", 1)),

@@ -6,14 +6,21 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import sage_client
+from sage.v1 import conversation_pb2, usage_pb2
+from sage.v1 import conversation_service_pb2 as pb
 from sage_client import AsyncChat, AsyncSageClient, ToolOutcome, Turn, TurnEvent, TurnToolResult
+from sage_client.retry import Repeat
+from sage_server.adapters.tokenizer import O200kCounter
+from sage_server.domain.usage import UsagePurpose
 from support.clock import FakeClock
 from support.provider import FakeProvider, ProviderRequest, chat_reply
 from support.server import RunningServer, running_server
 
+COUNTER = O200kCounter()
 MODEL = "openai/test-model"
 E = TypeVar("E")
 T = TypeVar("T", bound=TurnEvent | Turn)
@@ -73,6 +80,38 @@ def prompt_of(request: ProviderRequest) -> tuple[str, str]:
     """What a model was sent: the standing part, and the conversation."""
     system, user = request.body["messages"]
     return system["content"], user["content"]
+
+
+def prompt_tokens(request: ProviderRequest) -> int:
+    """How long a prompt is, in tokens of the server's own tokenizer."""
+    return sum(COUNTER.count(message["content"]) for message in request.body["messages"])
+
+
+def is_summary(request: ProviderRequest) -> bool:
+    """Whether a model is asked to summarise."""
+    return prompt_of(request)[0].startswith("You summarise")
+
+
+async def usage(client: AsyncSageClient, purpose: UsagePurpose) -> list[usage_pb2.UsageRecord]:
+    """What was counted for a purpose."""
+    request = pb.GetUsageRequest(purpose=usage_pb2.UsagePurpose.ValueType(purpose))
+    method = client.stubs.conversations.GetUsage
+    return list((await client.transport.unary(method, request, repeat=Repeat.SAFE)).records)
+
+
+async def summaries(
+    client: AsyncSageClient, conversation_id: str
+) -> list[conversation_pb2.ConversationSummary]:
+    """Of a thread, the oldest first. Each begins where the one before it ends, and names it."""
+    request = pb.ListSummariesRequest(conversation_id=conversation_id, page_size=200)
+    method = client.stubs.conversations.ListSummaries
+    page = await client.transport.unary(method, request, repeat=Repeat.SAFE)
+    assert not page.next_page_token
+    chain = list(page.summaries)[::-1]
+    for before, after in pairwise(chain):
+        assert after.from_seq == before.to_seq + 1
+        assert after.previous_id == before.id
+    return chain
 
 
 def model_settings(provider: FakeProvider, **changes: Any) -> dict[str, Any]:

@@ -16,3 +16,14 @@ class FakeClock:
 
     def advance(self, step: timedelta) -> None:
         self._ahead += step
+
+
+class StoppedClock(FakeClock):
+    """Stands still but for what tests add."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stopped = datetime.now(UTC)
+
+    def now(self) -> datetime:
+        return self._stopped + self._ahead
