@@ -209,6 +209,21 @@ async def test_a_message_that_waits_or_is_being_answered_is_never_summarised_awa
         assert "Second question?" in prompt_of(s.provider.chats[-1])[1].rpartition("Now:\n")[2]
 
 
+async def test_a_summary_covers_what_is_not_to_be_recalled_and_does_not_tell_it(dsn: str) -> None:
+    async with stage(dsn, embedding="hash") as s:
+        thread = await s.client.conversations.create("Garden")
+        s.provider.script_chat(chat_reply(answer("Secret peas, then.")))
+        await heard(s.client.conversations.respond(thread.id, "My secret is peas.", store=False))
+        await s.client.conversations.append(thread.id, [NewItem.user("I like beans.")] * 4)
+        s.provider.script_chat(chat_reply("They like beans."))
+        assert (await summarize(s.client, thread.id, keep=0)).applied
+        (summary,) = await summaries(s.client, thread.id)
+        assert (summary.from_seq, summary.to_seq) == (1, 6)
+        told = prompt_of(s.provider.chats[-1])[1]
+        assert "I like beans." in told
+        assert "ecret" not in told
+
+
 async def test_a_flag_or_the_agent_switches_compaction_off(dsn: str) -> None:
     async with stage(dsn, embedding="hash") as s:
         thread_id = await long_thread(s)

@@ -66,13 +66,13 @@ _ITEMS = (
 )
 
 
-def _grown(*, live: bool) -> CTE:
+def grown(*which: ColumnElement[bool]) -> CTE:
     """Make room at the end of a thread: the row's lock, held until commit, lines writers up, so
     positions have no gaps and counts are right."""
     count = bindparam("count", type_=BigInteger())
     return (
         update(conversations)
-        .where(THIS_THREAD, *([_c.deleted_at.is_(None)] if live else []))
+        .where(_c.user_id == bindparam("user_id"), _c.id == bindparam("conversation_id"), *which)
         .values(
             last_seq=_c.last_seq + count,
             message_count=_c.message_count + count,
@@ -85,16 +85,16 @@ def _grown(*, live: bool) -> CTE:
     )
 
 
-def _indexed_later(grown: CTE) -> CTE:
-    """Have the new items indexed for recall; a private conversation is never."""
+def indexed_later(new: CTE, *where: ColumnElement[bool]) -> CTE:
+    """Have the new items of a thread that has grown indexed for recall; a private conversation is never."""
     return enqueued(
         JobKind.INDEX_ITEMS,
         user_id=bindparam("user_id", type_=Uuid()),
         subject=bindparam("conversation_id", type_=Uuid()),
-        first=grown.c.base + 1,
-        last=grown.c.base + bindparam("count", type_=BigInteger()),
-        source=grown,
-        where=[~grown.c.private],
+        first=new.c.base + 1,
+        last=new.c.base + bindparam("count", type_=BigInteger()),
+        source=new,
+        where=[~new.c.private, *where],
     ).cte("job")
 
 
@@ -115,19 +115,19 @@ def inserted_items(base: FromClause) -> Insert:
 
 def _append(*, once: bool) -> Statement:
     """One statement, and so one round trip and one transaction, for everything that an append does."""
-    grown = _grown(live=True)
-    statement = select(grown.c.base).add_cte(inserted_items(grown).cte("inserted"), _indexed_later(grown))
+    new = grown(IS_THREAD, _c.deleted_at.is_(None))
+    statement = select(new.c.base).add_cte(inserted_items(new).cte("inserted"), indexed_later(new))
     if once:
-        kept = select(*replays.VALUES.values(), grown.c.base)
+        kept = select(*replays.VALUES.values(), new.c.base)
         columns = [*replays.VALUES, "ordinal"]
         statement = statement.add_cte(insert(requests).from_select(columns, kept).cte("kept"))
     return Statement(statement)
 
 
 _APPEND = {once: _append(once=once) for once in (False, True)}
-_restored = _grown(live=False)
+_restored = grown(IS_THREAD)
 _RESTORE = Statement(
-    select(_restored.c.base).add_cte(inserted_items(_restored).cte("inserted"), _indexed_later(_restored))
+    select(_restored.c.base).add_cte(inserted_items(_restored).cte("inserted"), indexed_later(_restored))
 )
 _STATE = Statement(select(_c.deleted_at).where(THIS_THREAD))
 # A deletion waits here for whoever indexes messages, so that its own statement sees what they stored.

@@ -33,8 +33,7 @@ from sqlalchemy.sql.selectable import CTE
 from sage_server.adapters.postgres import replays
 from sage_server.adapters.postgres.database import Statement
 from sage_server.adapters.postgres.event_rows import inserted_events
-from sage_server.adapters.postgres.items import inserted_items
-from sage_server.adapters.postgres.jobs import enqueued
+from sage_server.adapters.postgres.items import grown, indexed_later, inserted_items
 from sage_server.adapters.postgres.schema import (
     IS_QUEUED,
     IS_RUNNING,
@@ -46,7 +45,6 @@ from sage_server.adapters.postgres.schema import (
 )
 from sage_server.adapters.postgres.turn_rows import TURN_COLUMNS, USAGE
 from sage_server.adapters.postgres.usage import added_usage
-from sage_server.domain.jobs import JobKind
 from sage_server.domain.turns import TurnStatus
 
 _t, _c, _h = turns.c, conversations.c, heads.c
@@ -57,6 +55,7 @@ _NOW = bindparam("now", type_=_TIME)
 _USER = bindparam("user_id", type_=Uuid())
 _TURN = bindparam("turn_id", type_=Uuid())
 _CONVERSATION = bindparam("conversation_id", type_=Uuid())
+_RECALLED = bindparam("recalled", type_=Boolean())
 IS_ACTIVE = IS_QUEUED | IS_RUNNING
 _MINE = (_t.user_id == _USER) & (_t.id == _TURN)
 _HELD = (
@@ -65,24 +64,6 @@ _HELD = (
     & (_t.fence == bindparam("fence", type_=BigInteger()))
     & (_t.lease_until > func.clock_timestamp())
 )
-
-
-def _grown(*where: ColumnElement[bool]) -> CTE:
-    """Make room at the end of a thread of any kind."""
-    count = bindparam("count", type_=BigInteger())
-    return (
-        update(conversations)
-        .where(_c.user_id == _USER, _c.id == _CONVERSATION, _c.deleted_at.is_(None), *where)
-        .values(
-            last_seq=_c.last_seq + count,
-            message_count=_c.message_count + count,
-            total_tokens=_c.total_tokens + bindparam("tokens", type_=BigInteger()),
-            last_item_at=bindparam("at", type_=_TIME),
-            active_at=func.greatest(_c.active_at, bindparam("at", type_=_TIME)),
-        )
-        .returning((_c.last_seq - count).label("base"), _c.private)
-        .cte("grown")
-    )
 
 
 def _numbered(told: ColumnElement[Any], *where: ColumnElement[bool]) -> CTE:
@@ -95,18 +76,6 @@ def _numbered(told: ColumnElement[Any], *where: ColumnElement[bool]) -> CTE:
         .returning((_h.last_event - told).label("base"), told.label("told"))
         .cte("head")
     )
-
-
-def _indexed_later(grown: CTE) -> CTE:
-    return enqueued(
-        JobKind.INDEX_ITEMS,
-        user_id=_USER,
-        subject=_CONVERSATION,
-        first=grown.c.base + 1,
-        last=grown.c.base + bindparam("count", type_=BigInteger()),
-        source=grown,
-        where=[~grown.c.private, bindparam("recalled", type_=Boolean())],
-    ).cte("job")
 
 
 def _accept(*, once: bool) -> Statement:
@@ -125,7 +94,8 @@ def _accept(*, once: bool) -> Statement:
     )
     ahead = select(active.c.n).scalar_subquery()
     runs = ahead == 0
-    grown = _grown(
+    room = grown(
+        _c.deleted_at.is_(None),
         _c.kind == bindparam("kind", type_=SmallInteger()),
         ahead <= bindparam("most_ahead", type_=BigInteger()),
         _c.last_seq == select(active.c.long).scalar_subquery(),
@@ -134,7 +104,7 @@ def _accept(*, once: bool) -> Statement:
         (runs, bindparam("told_running", type_=BigInteger())),
         else_=bindparam("told_waiting", type_=BigInteger()),
     )
-    head = _numbered(told, exists(select(grown.c.base)))
+    head = _numbered(told, exists(select(room.c.base)))
     values: dict[str, ColumnElement[Any]] = {
         "user_id": _USER,
         "id": _TURN,
@@ -168,14 +138,14 @@ def _accept(*, once: bool) -> Statement:
         )
         .values(last_turn_at=_NOW)
     )
-    statement = select(grown.c.base, head.c.base.label("event_base"), head.c.told, active.c.n).add_cte(
-        inserted_items(grown).cte("inserted"),
+    statement = select(room.c.base, head.c.base.label("event_base"), head.c.told, active.c.n).add_cte(
+        inserted_items(room).cte("inserted"),
         insert(turns).from_select(list(values), select(*values.values()).select_from(head)).cte("new_turn"),
         inserted_events(
-            head, select(grown.c.base).scalar_subquery(), func.cast(ahead, Integer()), some=True
+            head, select(room.c.base).scalar_subquery(), func.cast(ahead, Integer()), some=True
         ).cte("new_events"),
         begun.cte("begun"),
-        _indexed_later(grown),
+        indexed_later(room, _RECALLED),
     )
     if once:
         kept = select(*replays.VALUES.values()).select_from(head)
@@ -227,8 +197,8 @@ def _commit(*, items: bool) -> Statement:
     held = select(_t.id).where(_HELD).with_for_update().cte("held")
     is_held = exists(select(held.c.id))
     told = bindparam("told", type_=BigInteger())
-    grown = _grown(is_held) if items else None
-    head = _numbered(told, is_held if grown is None else exists(select(grown.c.base)))
+    room = grown(_c.deleted_at.is_(None), is_held) if items else None
+    head = _numbered(told, is_held if room is None else exists(select(room.c.base)))
     ended = bindparam("status", type_=SmallInteger())
     still = ended == int(TurnStatus.RUNNING)
     advanced = (
@@ -255,15 +225,15 @@ def _commit(*, items: bool) -> Statement:
         )
     )
     base: ColumnElement[Any] = cast(null(), BigInteger())
-    if grown is not None:
-        base = select(grown.c.base).scalar_subquery()
+    if room is not None:
+        base = select(room.c.base).scalar_subquery()
     statement = select(head.c.base.label("event_base"), base.label("base")).add_cte(
         advanced.cte("advanced"),
         inserted_events(head, base, None).cte("new_events"),
         added_usage(head).cte("used"),
     )
-    if grown is not None:
-        statement = statement.add_cte(inserted_items(grown).cte("inserted"), _indexed_later(grown))
+    if room is not None:
+        statement = statement.add_cte(inserted_items(room).cte("inserted"), indexed_later(room, _RECALLED))
     return Statement(statement)
 
 
