@@ -105,7 +105,7 @@ class AgentServer(grpc.GenericRpcHandler):
                     yield response(event=event)
                 if trouble is not None:
                     await trouble.happen(context)
-            except (asyncio.CancelledError, GeneratorExit):  # the caller left: while we waited, or between events
+            except (asyncio.CancelledError, GeneratorExit):  # left while we waited, or between events
                 self.cancelled.set()
                 raise
 
