@@ -17,10 +17,12 @@ from sage_client._async.agent_handle import AsyncAgentHandle
 from sage_client._async.chat import AsyncChat
 from sage_client._async.client import AsyncSageClient
 from sage_client._async.client import connect as connect_async
+from sage_client._async.conversation_handle import AsyncConversationHandle
 from sage_client._async.watch import AsyncWatch
 from sage_client._sync.agent_handle import AgentHandle
 from sage_client._sync.chat import Chat
 from sage_client._sync.client import SageClient, connect
+from sage_client._sync.conversation_handle import ConversationHandle
 from sage_client._sync.watch import Watch
 from sage_client.errors import (
     Aborted,
@@ -172,6 +174,7 @@ __all__ = [
     "AppendedItem",
     "AsyncAgentHandle",
     "AsyncChat",
+    "AsyncConversationHandle",
     "AsyncSageClient",
     "AsyncWatch",
     "BatchDeleted",
@@ -188,6 +191,7 @@ __all__ = [
     "ContextSection",
     "ContextSectionKind",
     "Conversation",
+    "ConversationHandle",
     "ConversationMemory",
     "ConversationOrder",
     "ConversationSummary",

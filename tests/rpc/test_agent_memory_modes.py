@@ -105,7 +105,7 @@ async def test_a_message_that_is_not_to_be_stored_stays_in_the_thread_and_out_of
         await heard(s.chat("I like beans.", answer("Beans, then.")))
         thread = await s.client.conversations.create("Garden")
         s.provider.script_chat(chat_reply(answer("Peas again.")))
-        await heard(s.client.conversations.respond(thread.id, "Secret peas.", store=False))
+        await heard(s.client.conversations.continue_(thread.id).respond("Secret peas.", store=False))
         await indexed(s.client)
         messages = MemoryFilter(sources=[MemorySource.MESSAGE])
         assert set(await texts(s.client, messages)) == {"I like beans.", "Beans, then."}
@@ -118,7 +118,7 @@ async def test_what_is_said_in_a_private_thread_is_not_recalled(dsn: str) -> Non
     async with stage(dsn) as s:
         thread = await s.client.conversations.create("Secret", private=True)
         s.provider.script_chat(chat_reply(answer("Peas, then.")))
-        await heard(s.client.conversations.respond(thread.id, "My secret is peas."))
+        await heard(s.client.conversations.continue_(thread.id).respond("My secret is peas."))
         await indexed(s.client)
         assert await texts(s.client) == []
         assert len([item async for item in s.client.conversations.items(thread.id)]) == 2
@@ -130,7 +130,7 @@ async def test_nothing_of_a_private_thread_or_message_is_written_into_memory(dsn
         thread = await s.client.conversations.create("Secret", private=True)
         steps = (answer(calls=[APPEND, INSERT, SEARCH]), answer("Well."))
         s.provider.script_chat(*map(chat_reply, steps))
-        private = await heard(s.client.conversations.respond(thread.id, "Note it."))
+        private = await heard(s.client.conversations.continue_(thread.id).respond("Note it."))
         unkept = await heard(s.chat("Note it.", *steps, store=False))
         for events in (private, unkept):
             assert outcomes(only(events, TurnToolResult)) == [REFUSED, REFUSED, OK]
@@ -146,10 +146,10 @@ async def test_a_thread_without_memory_knows_only_itself(dsn: str) -> None:
         search: Call = ("conversation_search", {"query": "peas"})
         calls = [APPEND, INSERT, SEARCH, search, ("scratchpad_write", {"items": ["here"]})]
         s.provider.script_chat(chat_reply(answer("Peas are green here.")))
-        await heard(s.client.conversations.respond(thread.id, "What are peas?"))
+        await heard(s.client.conversations.continue_(thread.id).respond("What are peas?"))
         await indexed(s.client)
         s.provider.script_chat(chat_reply(answer(calls=calls)), chat_reply(answer("Well.")))
-        events = await heard(s.client.conversations.respond(thread.id, "Look."))
+        events = await heard(s.client.conversations.continue_(thread.id).respond("Look."))
         assert outcomes(only(events, TurnToolResult)) == [REFUSED, REFUSED, REFUSED, OK, OK]
         (retrieval,) = only(events, TurnRetrieval)
         assert {one.memory.provenance.conversation_id for one in retrieval.results} == {thread.id}

@@ -86,7 +86,7 @@ async def test_a_preview_of_a_thread_is_what_a_turn_in_it_sends(dsn: str) -> Non
         await indexed(s.client)
         preview = await s.client.agent("main").preview_context(input="Beans?", conversation_id=thread.id)
         s.provider.script_chat(chat_reply(answer("In June.")))
-        await heard(s.client.conversations.respond(thread.id, "Beans?"))
+        await heard(s.client.conversations.continue_(thread.id).respond("Beans?"))
         is_what_was_sent(preview, s.provider.chats[-1])
         assert "Anna" in preview.sections[-2].text
 
@@ -157,7 +157,7 @@ async def test_a_user_is_new_until_the_agent_has_talked_with_them_anywhere(dsn: 
         assert await first_time(s.client, thread.id)
         call: Call = ("scratchpad_read", {})
         s.provider.script_chat(chat_reply(answer(calls=[call])), chat_reply(answer("Hello.")))
-        await heard(s.client.conversations.respond(thread.id, "Hello."))
+        await heard(s.client.conversations.continue_(thread.id).respond("Hello."))
         told = [prompt_of(request)[0] for request in s.provider.chats]
         assert ["is_first_time_user: true" in one for one in told] == [True, True]
         assert not await first_time(s.client)
@@ -180,7 +180,7 @@ async def test_without_compaction_as_many_of_the_newest_are_sent_as_fit_whole(ds
         preview = await s.client.agent("main").preview_context(conversation_id=thread.id)
         assert not preview.would_compact
         s.provider.script_chat(chat_reply(answer("Well.")))
-        await heard(s.client.conversations.respond(thread.id, "Hello."))
+        await heard(s.client.conversations.continue_(thread.id).respond("Hello."))
         (request,) = s.provider.chats
         assert 4_000 < prompt_tokens(request) <= 5_000
         *kept, last = lines_of(request)

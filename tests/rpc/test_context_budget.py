@@ -93,7 +93,7 @@ async def test_two_thousand_messages_never_exceed_the_window_and_all_are_still_f
             await s.client.conversations.append(thread.id, some)
         events: list[TurnEvent] = []
         for text in ("Hello.", "Please look it up.", "And look again.", "Thanks." * 200, "Bye."):
-            events += await heard(s.client.conversations.respond(thread.id, text))
+            events += await heard(s.client.conversations.continue_(thread.id).respond(text))
         assert len(only(events, TurnDone)) == 5
 
         sizes = [prompt_tokens(request) for request in s.provider.chats]

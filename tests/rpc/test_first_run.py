@@ -85,7 +85,9 @@ async def test_it_says_what_it_is_once_in_each_conversation(client: AsyncSageCli
         said += await answers(client, text)
         said += [
             event.item.text
-            for event in only(await heard(client.conversations.respond(thread.id, text)), TurnMessage)
+            for event in only(
+                await heard(client.conversations.continue_(thread.id).respond(text)), TurnMessage
+            )
         ]
     assert said.count(NOTICE) == 2
     assert NOTICE in await answers(client, "Who are you?")

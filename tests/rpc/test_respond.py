@@ -35,7 +35,7 @@ async def with_scout(s: Stage) -> tuple[Conversation, dict[str, str]]:
 
 async def respond(s: Stage, thread: Conversation, text: str, *steps: Step | str) -> list[TurnEvent]:
     s.provider.script_chat(*(chat_reply(step) if isinstance(step, str) else step for step in steps))
-    return await heard(s.client.conversations.respond(thread.id, text))
+    return await heard(s.client.conversations.continue_(thread.id).respond(text))
 
 
 def is_routing(request: ProviderRequest) -> bool:
@@ -123,7 +123,7 @@ async def test_after_the_main_agent_nobody_is_asked_and_a_disabled_agent_does_no
         await s.client.agents.update("scout", enabled=False)
         assert names[(await respond(s, thread, "And peas?", answer("Hm.")))[-1].agent_id] == "main"
         with pytest.raises(sage_client.FailedPrecondition) as disabled:
-            await heard(s.client.conversations.respond(thread.id, "@scout find peas"))
+            await heard(s.client.conversations.continue_(thread.id).respond("@scout find peas"))
         assert disabled.value.reason == "AGENT_DISABLED"
 
 
@@ -133,7 +133,7 @@ async def test_the_model_sees_who_said_what_and_search_finds_it_by_author(dsn: s
         await s.client.conversations.append(thread.id, [NewItem.user("I like peas.", author="Anna")])
         await respond(s, thread, "@scout find beans", answer("Found beans."))
         s.provider.script_chat(chat_reply("NO"), chat_reply(answer("Noted.")))
-        chat = s.client.conversations.respond(thread.id, "I like carrots.", author="Ben")
+        chat = s.client.conversations.continue_(thread.id).respond("I like carrots.", author="Ben")
         events = await heard(chat)
         accepted = events[0]
         assert isinstance(accepted, TurnAccepted)
@@ -161,5 +161,28 @@ async def test_a_deleted_thread_takes_no_message(dsn: str) -> None:
         thread, _ = await with_scout(s)
         await s.client.conversations.delete(thread.id)
         with pytest.raises(sage_client.FailedPrecondition) as deleted:
-            await heard(s.client.conversations.respond(thread.id, "Hello."))
+            await heard(s.client.conversations.continue_(thread.id).respond("Hello."))
         assert deleted.value.reason == "CONVERSATION_DELETED"
+
+
+async def test_a_thread_is_an_object_that_talks_remembers_copies_and_goes(dsn: str) -> None:
+    async with stage(dsn) as s:
+        thread = await s.client.conversations.new("Garden", metadata={"bed": "1"}, private=True)
+        s.provider.script_chat(chat_reply(answer("Hello.")), chat_reply(answer("Beans.")))
+        assert await thread.respond("Hi.").text() == "Hello."
+        again = s.client.conversations.continue_(thread.id)
+        assert await again.respond("What did I sow?").text() == "Beans."
+        await again.append([NewItem.user("And peas.")])
+        texts = [item.text async for item in thread.items()]
+        assert texts == ["Hi.", "Hello.", "What did I sow?", "Beans.", "And peas."]
+        renamed = await thread.update(title="Bed")
+        assert (renamed.title, renamed.metadata, renamed.private) == ("Bed", {"bed": "1"}, True)
+        copy = await thread.fork(up_to_seq=2, title="Copy")
+        assert [item.text async for item in copy.items()] == texts[:2]
+        assert (await copy.get()).title == "Copy"
+        s.provider.script_chat(chat_reply("They spoke of beans."))
+        summary = (await thread.summarize(keep_newest=1)).summary
+        assert summary is not None
+        assert summary.text == "They spoke of beans."
+        assert (await thread.delete()).delete_time is not None
+        assert [found.id async for found in s.client.conversations.list()] == [copy.id]

@@ -67,7 +67,7 @@ def summarising(s: Stage, *steps: Step) -> None:
 
 
 async def respond(s: Stage, thread_id: str, text: str = "Hello.") -> list[TurnEvent]:
-    events = await heard(s.client.conversations.respond(thread_id, text))
+    events = await heard(s.client.conversations.continue_(thread_id).respond(text))
     assert [message.text for message in only(events, TurnMessage)] == ["I see."]
     steps = [request for request in s.provider.chats if not is_summary(request)]
     assert max(map(prompt_tokens, steps)) <= WINDOW
@@ -118,7 +118,7 @@ async def test_a_summary_is_told_and_paid_for_even_if_the_turn_fails_then(dsn: s
     async with stage(dsn, embedding="hash") as s:
         thread_id = await long_thread(s)
         s.provider.chat = lambda request: chat_reply("Summed.") if is_summary(request) else error_reply(500)
-        events = await heard(s.client.conversations.respond(thread_id, "Hello."))
+        events = await heard(s.client.conversations.continue_(thread_id).respond("Hello."))
         told = only(events, TurnCompaction)
         chain = await summaries(s.client, thread_id)
         assert [one.summary_id for one in told] == [one.id for one in chain]
@@ -193,9 +193,11 @@ async def test_a_message_that_waits_or_is_being_answered_is_never_summarised_awa
             return await chat_reply(answer("I see."))(request)
 
         s.provider.chat = lambda request: chat_reply("Summed.") if is_summary(request) else slowly
-        first = asyncio.create_task(heard(s.client.conversations.respond(thread_id, "First question?")))
+        first = asyncio.create_task(
+            heard(s.client.conversations.continue_(thread_id).respond("First question?"))
+        )
         await asyncio.wait_for(asked.wait(), 30)
-        waiting = s.client.conversations.respond(thread_id, "Second question?")
+        waiting = s.client.conversations.continue_(thread_id).respond("Second question?")
         accepted = await anext(aiter(waiting))
         assert (await summarize(s.client, thread_id, keep=0)).applied
         (summary,) = await summaries(s.client, thread_id)
@@ -213,7 +215,7 @@ async def test_a_summary_covers_what_is_not_to_be_recalled_and_does_not_tell_it(
     async with stage(dsn, embedding="hash") as s:
         thread = await s.client.conversations.create("Garden")
         s.provider.script_chat(chat_reply(answer("Secret peas, then.")))
-        await heard(s.client.conversations.respond(thread.id, "My secret is peas.", store=False))
+        await heard(s.client.conversations.continue_(thread.id).respond("My secret is peas.", store=False))
         await s.client.conversations.append(thread.id, [NewItem.user("I like beans.")] * 4)
         s.provider.script_chat(chat_reply("They like beans."))
         assert (await summarize(s.client, thread.id, keep=0)).applied

@@ -143,7 +143,7 @@ async def test_a_message_to_nobody_is_refused_before_it_is_accepted(dsn: str) ->
         assert (await refused(s.client, str(uuid4()))).reason == "NOT_FOUND"
         assert (await refused(stranger)).reason == "NOT_FOUND"
         with pytest.raises(sage_client.NotFound):
-            await heard(s.client.conversations.respond(str(uuid4()), "Hello."))
+            await heard(s.client.conversations.continue_(str(uuid4())).respond("Hello."))
 
 
 async def test_a_disabled_agent_and_switched_off_turns_refuse_before_anything_is_accepted(dsn: str) -> None:
@@ -154,7 +154,7 @@ async def test_a_disabled_agent_and_switched_off_turns_refuse_before_anything_is
         assert isinstance(disabled, sage_client.FailedPrecondition)
         assert disabled.reason == "AGENT_DISABLED"
         with pytest.raises(sage_client.FailedPrecondition) as in_a_thread:
-            await heard(s.client.conversations.respond(thread.id, "Hello."))
+            await heard(s.client.conversations.continue_(thread.id).respond("Hello."))
         assert in_a_thread.value.reason == "AGENT_DISABLED"
         await s.client.agent("main").enable()
         await s.client.admin.set_flag("turns", FlagScope.USER, enabled=False, external_id="maria")

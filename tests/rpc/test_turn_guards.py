@@ -42,7 +42,7 @@ async def test_what_is_not_to_be_remembered_is_kept_by_no_tool(dsn: str, private
     async with stage(dsn) as s:
         thread = await s.client.conversations.create("Thread", private=private)
         s.provider.script_chat(chat_reply(answer(calls=KEEP)), chat_reply(answer("Well.")))
-        events = await heard(s.client.conversations.respond(thread.id, "A secret", store=store))
+        events = await heard(s.client.conversations.continue_(thread.id).respond("A secret", store=store))
         assert outcomes(only(events, TurnToolResult)) == [ToolOutcome.REFUSED, ToolOutcome.REFUSED]
         assert (await s.client.memory.search("secret")).results == ()
         assert (await s.client.memory.blocks.get("human")).value == ""
@@ -54,7 +54,7 @@ async def test_nobody_answers_in_an_agents_own_thread_by_its_id(dsn: str) -> Non
         own = await connection.fetchval("SELECT conversation_id FROM agents")
         await connection.close()
         with pytest.raises(sage_client.NotFound):
-            await heard(s.client.conversations.respond(str(own), "Hello"))
+            await heard(s.client.conversations.continue_(str(own)).respond("Hello"))
         assert [item async for item in s.client.agent().items()] == []
 
 
@@ -65,9 +65,9 @@ async def test_a_message_that_a_summary_covers_while_it_waits_is_answered_all_th
         await s.client.conversations.append(thread.id, old)
         release = asyncio.Event()
         s.provider.script_chat(chat_reply(answer("First."), hold=release), chat_reply("A summary"))
-        first = asyncio.create_task(heard(s.client.conversations.respond(thread.id, "One")))
+        first = asyncio.create_task(heard(s.client.conversations.continue_(thread.id).respond("One")))
         await s.provider.asked.wait()
-        chat = s.client.conversations.respond(thread.id, "Two, please")
+        chat = s.client.conversations.continue_(thread.id).respond("Two, please")
         await anext(chat)
         await s.client.conversations.summarize(thread.id, keep_newest=0)
         s.provider.script_chat(chat_reply(answer("Second.")))
@@ -82,9 +82,9 @@ async def test_a_message_that_is_deleted_while_it_waits_is_not_answered(dsn: str
         thread = await s.client.conversations.create("Thread")
         release = asyncio.Event()
         s.provider.script_chat(chat_reply(answer("First."), hold=release))
-        first = asyncio.create_task(heard(s.client.conversations.respond(thread.id, "One")))
+        first = asyncio.create_task(heard(s.client.conversations.continue_(thread.id).respond("One")))
         await s.provider.asked.wait()
-        chat = s.client.conversations.respond(thread.id, "Two")
+        chat = s.client.conversations.continue_(thread.id).respond("Two")
         accepted = await anext(chat)
         assert isinstance(accepted, sage_client.TurnAccepted)
         assert accepted.input is not None
@@ -100,7 +100,7 @@ async def test_deleting_a_thread_ends_its_turn_at_once(dsn: str) -> None:
     async with stage(dsn) as s:
         thread = await s.client.conversations.create("Thread")
         s.provider.script_chat(chat_reply(answer("Never."), hold=asyncio.Event()))
-        chat = s.client.conversations.respond(thread.id, "One")
+        chat = s.client.conversations.continue_(thread.id).respond("One")
         await anext(chat)
         await s.provider.asked.wait()
         await s.client.conversations.delete(thread.id)

@@ -142,7 +142,7 @@ async def test_what_one_turn_kept_is_found_by_a_turn_in_another_thread(dsn: str)
         thread = await s.client.conversations.create("Garden")
         steps = (answer(calls=[("archival_search", {"query": "beans"})]), answer("In May."))
         s.provider.script_chat(*map(chat_reply, steps))
-        events = await heard(s.client.conversations.respond(thread.id, "When do I sow beans?"))
+        events = await heard(s.client.conversations.continue_(thread.id).respond("When do I sow beans?"))
         (retrieval,) = only(events, TurnRetrieval)
         assert [result.memory.id for result in retrieval.results] == [kept]
         assert {event.conversation_id for event in events} == {thread.id}
@@ -274,7 +274,7 @@ async def test_turns_are_listed_the_newest_first_by_every_condition_and_page_by_
         failed = (await heard(s.chat("Two.")))[0].turn_id
         of_scout = (await heard(s.chat("Three.", answer("3"), agent="scout")))[0].turn_id
         s.provider.script_chat(chat_reply(answer("4")))
-        responded = (await heard(s.client.conversations.respond(thread.id, "Four.")))[0].turn_id
+        responded = (await heard(s.client.conversations.continue_(thread.id).respond("Four.")))[0].turn_id
         held = asyncio.Event()
         s.provider.script_chat(chat_reply(answer("5"), hold=held))
         chat = s.client.agent("main").chat("Five.")

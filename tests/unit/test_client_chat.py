@@ -388,7 +388,9 @@ async def test_a_message_in_a_thread_gives_the_same_events(
     server: AgentServer, client: AsyncSageClient
 ) -> None:
     server.breaks = [Break(0), Break(3)]
-    chat = client.conversations.respond(THREAD, "@scout look", author="Maria", request_id=MINE, store=False)
+    chat = client.conversations.continue_(THREAD).respond(
+        "@scout look", author="Maria", request_id=MINE, store=False
+    )
 
     shown = [one async for one in chat]
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from sage.v1 import conversation_service_pb2 as pb
-from sage_client._async.chat import AsyncChat
+from sage_client._async.conversation_handle import AsyncConversationHandle
 from sage_client._async.paging import every
 from sage_client._async.transfer import AsyncTransfer
 from sage_client._async.transport import AsyncTransport
-from sage_client._wire.agent_enums import on_busy_to
 from sage_client._wire.conversations import (
     appended_from,
     conversation_from,
@@ -23,7 +22,6 @@ from sage_client._wire.conversations import (
     update_to,
 )
 from sage_client._wire.enums import conversation_order_to, item_order_to, kind_to, memory_to
-from sage_client._wire.progress import TurnProgress
 from sage_client.models.conversations import (
     BatchDeleted,
     Conversation,
@@ -34,7 +32,6 @@ from sage_client.models.conversations import (
 )
 from sage_client.models.items import AppendedItem, Item, ItemKind, ItemOrder, NewItem
 from sage_client.models.page import Page
-from sage_client.models.turns import OnBusy
 from sage_client.retry import Repeat
 from sage_client.unset import UNSET, Unset
 
@@ -44,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class AsyncConversations(AsyncTransfer):
-    """`client.conversations`: the user's threads.
+    """`client.conversations`: the user's threads. `new` and `continue_` give one to talk in.
 
     What creates something sends a request id, the same on every attempt, so that a retry never creates it
     twice. Give your own `request_id` (a UUID) to be as safe across restarts of your program.
@@ -58,6 +55,25 @@ class AsyncConversations(AsyncTransfer):
     ) -> None:
         super().__init__(transport, stub)
         self._agents_stub = agents_stub
+
+    async def new(
+        self,
+        title: str = "",
+        *,
+        metadata: Mapping[str, str] | None = None,
+        private: bool = False,
+        memory: ConversationMemory = ConversationMemory.AGENT,
+        request_id: str | None = None,
+    ) -> AsyncConversationHandle:
+        """Create a conversation, as `create` does, to talk in: `await thread.respond("Hello").text()`."""
+        created = await self.create(
+            title, metadata=metadata, private=private, memory=memory, request_id=request_id
+        )
+        return self.continue_(created.id)
+
+    def continue_(self, conversation_id: str) -> AsyncConversationHandle:
+        """A conversation that is there already, to talk in. Asks the server nothing."""
+        return AsyncConversationHandle(self._transport, self._stub, self._agents_stub, self, conversation_id)
 
     async def create(
         self,
@@ -266,31 +282,3 @@ class AsyncConversations(AsyncTransfer):
         stub = self._stub.SummarizeConversation
         response = await self._transport.unary(stub, request, repeat=Repeat.SAFE)
         return summarized_from(response)
-
-    def respond(
-        self,
-        conversation_id: str,
-        input: str,  # noqa: A002 -- as the contract names it
-        *,
-        author: str = "",
-        on_busy: OnBusy = OnBusy.QUEUE,
-        deltas: bool = False,
-        store: bool = True,
-        request_id: str | None = None,
-    ) -> AsyncChat:
-        """Send a message in a thread: iterate over what happens, or take `await chat.text()`.
-
-        `@name` at its beginning chooses the agent. `author` is who says it, when a thread has several
-        people. The rest is as for `client.agent().chat`.
-        """
-        request = pb.RespondRequest(
-            conversation_id=conversation_id,
-            input=input,
-            author=author,
-            request_id=request_id or str(uuid4()),
-            on_busy=on_busy_to(on_busy),
-            include_deltas=deltas,
-            store=store,
-        )
-        begin = partial(self._transport.stream_once, self._stub.Respond, request)
-        return AsyncChat(self._transport, self._agents_stub, TurnProgress(), deltas=deltas, begin=begin)

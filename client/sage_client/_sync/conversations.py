@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from sage.v1 import conversation_service_pb2 as pb
-from sage_client._sync.chat import Chat
+from sage_client._sync.conversation_handle import ConversationHandle
 from sage_client._sync.paging import every
 from sage_client._sync.transfer import Transfer
 from sage_client._sync.transport import Transport
-from sage_client._wire.agent_enums import on_busy_to
 from sage_client._wire.conversations import (
     appended_from,
     conversation_from,
@@ -24,7 +23,6 @@ from sage_client._wire.conversations import (
     update_to,
 )
 from sage_client._wire.enums import conversation_order_to, item_order_to, kind_to, memory_to
-from sage_client._wire.progress import TurnProgress
 from sage_client.models.conversations import (
     BatchDeleted,
     Conversation,
@@ -35,7 +33,6 @@ from sage_client.models.conversations import (
 )
 from sage_client.models.items import AppendedItem, Item, ItemKind, ItemOrder, NewItem
 from sage_client.models.page import Page
-from sage_client.models.turns import OnBusy
 from sage_client.retry import Repeat
 from sage_client.unset import UNSET, Unset
 
@@ -45,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class Conversations(Transfer):
-    """`client.conversations`: the user's threads.
+    """`client.conversations`: the user's threads. `new` and `continue_` give one to talk in.
 
     What creates something sends a request id, the same on every attempt, so that a retry never creates it
     twice. Give your own `request_id` (a UUID) to be as safe across restarts of your program.
@@ -59,6 +56,23 @@ class Conversations(Transfer):
     ) -> None:
         super().__init__(transport, stub)
         self._agents_stub = agents_stub
+
+    def new(
+        self,
+        title: str = "",
+        *,
+        metadata: Mapping[str, str] | None = None,
+        private: bool = False,
+        memory: ConversationMemory = ConversationMemory.AGENT,
+        request_id: str | None = None,
+    ) -> ConversationHandle:
+        """Create a conversation, as `create` does, to talk in: `thread.respond("Hello").text()`."""
+        created = self.create(title, metadata=metadata, private=private, memory=memory, request_id=request_id)
+        return self.continue_(created.id)
+
+    def continue_(self, conversation_id: str) -> ConversationHandle:
+        """A conversation that is there already, to talk in. Asks the server nothing."""
+        return ConversationHandle(self._transport, self._stub, self._agents_stub, self, conversation_id)
 
     def create(
         self,
@@ -267,31 +281,3 @@ class Conversations(Transfer):
         stub = self._stub.SummarizeConversation
         response = self._transport.unary(stub, request, repeat=Repeat.SAFE)
         return summarized_from(response)
-
-    def respond(
-        self,
-        conversation_id: str,
-        input: str,  # noqa: A002 -- as the contract names it
-        *,
-        author: str = "",
-        on_busy: OnBusy = OnBusy.QUEUE,
-        deltas: bool = False,
-        store: bool = True,
-        request_id: str | None = None,
-    ) -> Chat:
-        """Send a message in a thread: iterate over what happens, or take `chat.text()`.
-
-        `@name` at its beginning chooses the agent. `author` is who says it, when a thread has several
-        people. The rest is as for `client.agent().chat`.
-        """
-        request = pb.RespondRequest(
-            conversation_id=conversation_id,
-            input=input,
-            author=author,
-            request_id=request_id or str(uuid4()),
-            on_busy=on_busy_to(on_busy),
-            include_deltas=deltas,
-            store=store,
-        )
-        begin = partial(self._transport.stream_once, self._stub.Respond, request)
-        return Chat(self._transport, self._agents_stub, TurnProgress(), deltas=deltas, begin=begin)

@@ -62,7 +62,7 @@ class Talk:
         """Send a message and show what happens. The exit code: 0, 1 or 130."""
         client, deltas = self._session.patient, not self._output.json
         if self._conversation:
-            chat = client.conversations.respond(self._conversation, text, deltas=deltas)
+            chat = client.conversations.continue_(self._conversation).respond(text, deltas=deltas)
         else:
             chat = client.agent(self._agent).chat(text, deltas=deltas)
         with CtrlC(chat) as ctrl_c:
