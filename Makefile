@@ -81,12 +81,14 @@ format: $(READY) ## format Python and proto files
 	@$(BIN)/python scripts/contract.py format
 
 .PHONY: generate
-generate: $(READY) ## write generated/ and the sync client from their sources
+generate: $(READY) ## write generated/, the sync client and docs/settings.md from their sources
 	@$(BIN)/python scripts/contract.py generate
+	@$(BIN)/python scripts/settings_page.py generate
 
 .PHONY: generate-check
 generate-check: $(READY)
 	@$(BIN)/python scripts/contract.py check
+	@$(BIN)/python scripts/settings_page.py check
 
 .PHONY: bench
 bench: $(READY) ## ratios against raw limits (ARGS="--help" for options)
