@@ -304,3 +304,15 @@ async def test_a_summary_is_found_by_search_and_what_it_cost_is_counted(caller: 
     (used,) = response_of(BY_NAME["GetUsage"], answer).records
     assert (used.model, used.calls) == ("openai/small", 1)
     assert (used.prompt_tokens, used.completion_tokens) == (7, 5)
+
+
+async def test_a_summary_that_says_nothing_new_is_found_once_also_after_undeletion(caller: Caller) -> None:
+    thread = await caller.thread(24)
+    for keep, text in ((16, "Words."), (8, "Words."), (4, "More words.")):
+        assert (await caller.summarize(thread, text, keep_newest=keep)).applied
+    for _ in range(2):
+        await indexed(caller.client)
+        kept = [one.text async for one in caller.client.memory.list() if one.source is MemorySource.SUMMARY]
+        assert sorted(kept) == ["More words.", "Words."]
+        await caller.client.conversations.delete(thread)
+        await caller.client.conversations.undelete(thread)

@@ -59,9 +59,12 @@ def remembered(item: Item, place: Place, now: datetime) -> list[Memory]:
     ]
 
 
-def remembered_summary(summary: Summary, place: Place, now: datetime) -> list[Memory]:
-    """A summary as search finds it, under the summary's own id; nothing if it says nothing."""
-    if not summary.text.strip():
+def remembered_summary(
+    summary: Summary, previous: Summary | None, place: Place, now: datetime
+) -> list[Memory]:
+    """A summary as search finds it, under the summary's own id; nothing if it says nothing, or nothing that
+    the one before it does not say."""
+    if not summary.text.strip() or (previous is not None and summary.text == previous.text):
         return []
     return [
         Memory(

@@ -219,10 +219,8 @@ class Compactor:
         async def store(memories: Sequence[NewMemory], space: Space) -> Written | None:
             return await add(memories, space, once)
 
-        said_anew = request.previous is None or summary.text != request.previous.text
-        embedded = said_anew and not request.private
-        if embedded and await self._flags.is_on(user_id, Feature.AUTO_EMBEDDING):
-            memories = remembered_summary(summary, request.place, summary.created_at)
+        if not request.private and await self._flags.is_on(user_id, Feature.AUTO_EMBEDDING):
+            memories = remembered_summary(summary, request.previous, request.place, summary.created_at)
             if memories:
                 await self._writer.write(user_id, memories, [None] * len(memories), store)
                 return

@@ -71,15 +71,18 @@ class Recall:
     async def _restore_summaries(self, user_id: UUID, conversation_id: UUID, place: Place) -> None:
         """A thread that is indexed from its beginning was undeleted, or is new and has no summary. What is
         there already stays as it is."""
-        after: int | None = None
-        while True:
-            page = await self._summaries.list(user_id, conversation_id, _BATCH, after)
-            now = self._clock.now()
-            memories = [memory for one in page.rows for memory in remembered_summary(one, place, now)]
-            await self._store(user_id, conversation_id, memories)
-            after = page.next
-            if after is None:
-                return
+        page = await self._summaries.list(user_id, conversation_id, _BATCH, None)
+        chain = list(page.rows)
+        while page.next is not None:
+            page = await self._summaries.list(user_id, conversation_id, _BATCH, page.next)
+            chain += page.rows
+        now, before = self._clock.now(), [*chain[1:], None]
+        memories = [
+            memory
+            for one, previous in zip(chain, before, strict=False)
+            for memory in remembered_summary(one, previous, place, now)
+        ]
+        await self._store(user_id, conversation_id, memories)
 
     async def _store(self, user_id: UUID, conversation_id: UUID, memories: Sequence[Memory]) -> None:
         async def store(new: Sequence[NewMemory], space: Space) -> Written | None:
