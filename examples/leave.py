@@ -1,10 +1,10 @@
 """A user takes everything along and is erased: the key first, then the rows, on every replica.
 
-It prints:
+With the offline model it prints:
 
-    1 conversation, 2 items in leaver.jsonl
-    erased: 1 conversations, 2 items, keys: 1
-    afterwards: []
+    took along: 2 conversations, 2 blocks, 1 memory
+    erased: 2 conversations, 1 key
+    afterwards: nothing is known
 """
 
 import sys
@@ -18,15 +18,16 @@ with (
     sage_client.connect(*sys.argv[1:], user="leaver") as client,
     tempfile.TemporaryDirectory() as folder,
 ):
-    thread = client.conversations.new("Goodbye")
-    thread.append([NewItem.user("I am moving out."), NewItem.assistant("I will miss you.")])
+    client.agent("main").enable()
+    client.agent("main").chat("Remember that the keys are under the mat.").text()
+    client.conversations.new("Goodbye").append([NewItem.user("I am moving out.")])
 
-    file = Path(folder) / "leaver.jsonl"
-    done = client.conversations.export_to(file)
-    print(f"{done.conversations} conversation, {done.items} items in {file.name}")
+    # Conversations, the agent's own among them, core memory, memories: JSON Lines that `import_` reads.
+    taken = client.takeout.export_to(Path(folder) / "leaver.jsonl")
+    print(f"took along: {taken.conversations} conversations, {taken.blocks} blocks, {taken.memories} memory")
 
     # Needs an admin key where authentication is required.
-    erasure = client.admin.erase_user("leaver")
-    rows = erasure.rows_by_table
-    print(f"erased: {rows['conversations']} conversations, {rows['items']} items, keys: {rows['user_keys']}")
-    print("afterwards:", list(client.conversations.list()))
+    rows = client.admin.erase_user("leaver").rows_by_table
+    print(f"erased: {rows['conversations']} conversations, {rows['user_keys']} key")
+    known = list(client.conversations.list()) + list(client.memory.list())
+    print("afterwards:", known or "nothing is known")

@@ -141,6 +141,7 @@ from sage_client.models.overlays import (
 from sage_client.models.page import Page
 from sage_client.models.scratchpads import Scratchpad
 from sage_client.models.search import ScoreEvidence, SearchQuery, SearchResult, SearchResults
+from sage_client.models.takeout import TakeoutCounts, TakeoutEvent, TakeoutImported
 from sage_client.models.transfer import (
     ExportChunk,
     ExportDone,
@@ -267,6 +268,9 @@ __all__ = [
     "StopReason",
     "Summarized",
     "TagMatch",
+    "TakeoutCounts",
+    "TakeoutEvent",
+    "TakeoutImported",
     "TlsOptions",
     "Token",
     "TokenUsage",

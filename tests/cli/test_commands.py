@@ -127,14 +127,27 @@ async def test_conversations_are_made_shown_renamed_deleted_and_brought_back(
 
 async def test_what_is_exported_is_imported_again(sage: Cli, server: RunningServer, tmp_path: Path) -> None:
     made = await sage.parsed("conversations", "new", "Plans")
+    await sage.ok("memory", "add", "Beans in May.")
     file = tmp_path / "all.jsonl"
-    assert "Wrote 1 conversation with 0 items" in await sage.ok("export", str(file))
+    assert "Wrote 1 conversation and 1 memory to" in await sage.ok("export", str(file))
     assert (await sage.ok("export", "-")).encode() == file.read_bytes()
-    assert await sage.parsed("export", str(file)) == {"conversations": 1, "items": 0}
+    counts = {"agents": 0, "blocks": 0, "memories": 1, "conversations": 1, "items": 0}
+    assert await sage.parsed("export", str(file)) == counts
     other = Cli(server.address, f"other-{made['id']}")
-    assert "Imported 1 conversation" in await other.ok("import", str(file))
-    assert (await other.parsed("import", str(file)))["conversations_skipped"] == 1
+    assert "Imported 1 conversation and 1 memory." in await other.ok("import", str(file))
+    again = await other("import", str(file))
+    assert "Imported nothing." in again.out
+    assert "There already: 1 conversation and 1 memory." in again.err
+    assert (await other.parsed("import", str(file)))["skipped"] == counts
     assert [one["title"] for one in await other.parsed("conversations", "list")] == ["Plans"]
+
+
+async def test_a_file_that_is_no_export_is_refused_and_its_line_named(sage: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "no.jsonl"
+    file.write_text('\n{"type": "memory"}\n')
+    refused = await sage("import", str(file))
+    assert refused.code == 2
+    assert "line 2 is not a line of an export" in " ".join(refused.err.split())
 
 
 async def test_agents_are_made_shown_changed_found_and_deleted(sage: Cli) -> None:

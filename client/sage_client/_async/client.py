@@ -17,6 +17,7 @@ from sage_client._async.agents import MAIN, AsyncAgents
 from sage_client._async.conversations import AsyncConversations
 from sage_client._async.memory import AsyncMemories
 from sage_client._async.stubs import AsyncStubs
+from sage_client._async.takeout import AsyncTakeout
 from sage_client._async.transport import AsyncTransport, open_channel
 from sage_client._async.turns import AsyncTurns
 from sage_client._async.watch import AsyncWatch
@@ -41,7 +42,7 @@ class AsyncSageClient:
     """A connection to Sage. Make one with `connect`, share it freely, and close it once.
 
     - `agent("main")`: an agent to talk to. `watch()`: what all agents do. `usage()`: what models were used.
-    - `agents`, `turns`, `conversations`, `memory`, `admin`: the services.
+    - `agents`, `turns`, `conversations`, `memory`, `admin`: the services. `takeout`: all of it in a file.
     - `stubs`, `transport`: raw methods for what is not wrapped, and how to send them.
     - `channel`: the gRPC channel below.
     """
@@ -58,6 +59,7 @@ class AsyncSageClient:
         self.turns = AsyncTurns(self.transport, self.stubs.agents)
         self.conversations = AsyncConversations(self.transport, self.stubs.conversations, self.stubs.agents)
         self.memory = AsyncMemories(self.transport, self.stubs.memory)
+        self.takeout = AsyncTakeout(self.agents, self.memory, self.conversations)
         self.admin = AsyncAdmin(self.transport, self.stubs.admin)
 
     def agent(self, name: str = MAIN) -> AsyncAgentHandle:

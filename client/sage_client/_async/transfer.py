@@ -33,13 +33,20 @@ class AsyncTransfer:
         self._stub = stub
 
     async def export(
-        self, ids: Iterable[str] | None = None, *, show_deleted: bool = False
+        self,
+        ids: Iterable[str] | None = None,
+        *,
+        show_deleted: bool = False,
+        include_agents: bool = False,
     ) -> AsyncIterator[ExportEvent]:
         """Export these conversations, or all: chunks, progress between them, and ExportDone at the end.
 
-        An iterator that ends without an error has given all of it.
+        An iterator that ends without an error has given all of it. `include_agents`: True for the agents'
+        own threads too, each as a conversation named after its agent; only together with all conversations.
         """
-        request = pb.ExportConversationsRequest(conversation_ids=ids, show_deleted=show_deleted)
+        request = pb.ExportConversationsRequest(
+            conversation_ids=ids, show_deleted=show_deleted, include_agents=include_agents
+        )
         responses = self._transport.stream(self._stub.ExportConversations, request, repeat=Repeat.SAFE)
         complete = False
         async for response in responses:
@@ -82,18 +89,30 @@ class AsyncTransfer:
         """
         done, bytes_done, total_bytes = ImportDone(), 0, source_size(source)
         for piece in pieces(source):
-            try:
-                async for event in self._import(piece):
-                    if isinstance(event, ImportDone):
-                        done += event
-                    elif on_progress is not None:
-                        on_progress(import_progress_from(event, piece, bytes_done, total_bytes))
-            except SageError as error:
-                if piece.first_line > 1:
-                    # The server counts the lines of a call, and the caller those of the source.
-                    error.add_note(f"Line 1 of this call is line {piece.first_line} of the source.")
-                raise
+            done += await self.import_piece(piece, bytes_done, total_bytes, on_progress)
             bytes_done += len(piece.jsonl)
+        return done
+
+    async def import_piece(
+        self,
+        piece: Piece,
+        bytes_done: int,
+        total_bytes: int,
+        on_progress: Callable[[ImportProgress], None] | None,
+    ) -> ImportDone:
+        """Import a piece of a longer source, of which so many bytes are done."""
+        done = ImportDone()
+        try:
+            async for event in self._import(piece):
+                if isinstance(event, ImportDone):
+                    done = event
+                elif on_progress is not None:
+                    on_progress(import_progress_from(event, piece, bytes_done, total_bytes))
+        except SageError as error:
+            if piece.first_line > 1:
+                # The server counts the lines of a call, and the caller those of the source.
+                error.add_note(f"Line 1 of this call is line {piece.first_line} of the source.")
+            raise
         return done
 
     async def _import(self, piece: Piece) -> AsyncIterator[pb.ImportProgress | ImportDone]:

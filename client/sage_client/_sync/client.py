@@ -18,6 +18,7 @@ from sage_client._sync.agents import MAIN, Agents
 from sage_client._sync.conversations import Conversations
 from sage_client._sync.memory import Memories
 from sage_client._sync.stubs import Stubs
+from sage_client._sync.takeout import Takeout
 from sage_client._sync.transport import Transport, open_channel
 from sage_client._sync.turns import Turns
 from sage_client._sync.watch import Watch
@@ -42,7 +43,7 @@ class SageClient:
     """A connection to Sage. Make one with `connect`, share it freely, and close it once.
 
     - `agent("main")`: an agent to talk to. `watch()`: what all agents do. `usage()`: what models were used.
-    - `agents`, `turns`, `conversations`, `memory`, `admin`: the services.
+    - `agents`, `turns`, `conversations`, `memory`, `admin`: the services. `takeout`: all of it in a file.
     - `stubs`, `transport`: raw methods for what is not wrapped, and how to send them.
     - `channel`: the gRPC channel below.
     """
@@ -57,6 +58,7 @@ class SageClient:
         self.turns = Turns(self.transport, self.stubs.agents)
         self.conversations = Conversations(self.transport, self.stubs.conversations, self.stubs.agents)
         self.memory = Memories(self.transport, self.stubs.memory)
+        self.takeout = Takeout(self.agents, self.memory, self.conversations)
         self.admin = Admin(self.transport, self.stubs.admin)
 
     def agent(self, name: str = MAIN) -> AgentHandle:

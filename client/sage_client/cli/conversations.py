@@ -164,7 +164,7 @@ def export(
 
     Example: sage conversations export 0193e2a4-7b1c-7c3a-9e58-0123456789ab garden.jsonl
     """
-    transfer.export_to(session_of(ctx), file, [conversation_id])
+    transfer.export_conversations(session_of(ctx), file, [conversation_id])
 
 
 def _head(output: Output, one: Conversation) -> None:

@@ -1,16 +1,18 @@
-"""`sage export` and `sage import`: whole histories as JSON Lines."""
+"""`sage export` and `sage import`: everything of a user as JSON Lines; and single conversations."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sage_client.cli.session import Session, session_of
+from sage_client.cli.session import Session, UsageProblemError, session_of
 from sage_client.cli.texts import counted
+from sage_client.models.takeout import TakeoutCounts
 from sage_client.models.transfer import ExportChunk, ExportDone, ExportProgress, ImportProgress
 
 
@@ -19,13 +21,25 @@ def export_command(
     *,
     file: Annotated[Path, typer.Argument(help="Where to write it; `-` for standard output.")],
 ) -> None:
-    """Write all conversations to a file, as JSON Lines.
+    """Write everything of yours to a file, as JSON Lines.
 
+    Conversations, the agents' own threads, core memory, archival memories, documents as text, agents.
     The file is yours alone to read, and appears when it is complete.
 
-    Example: sage export history.jsonl
+    Example: sage export maria.jsonl
     """
-    export_to(session_of(ctx), file, None)
+    session = session_of(ctx)
+    if str(file) == "-":
+        for event in session.client.takeout.export():
+            if isinstance(event, TakeoutCounts):
+                session.output.note(f"Wrote {_listed(event)}.")
+            else:
+                _to_stdout(event)
+        return
+    with _exporting(session) as show:
+        counts = session.client.takeout.export_to(file, on_progress=show)
+    if not session.output.document(counts):
+        session.output.done(f"Wrote {_listed(counts)} to {file}.")
 
 
 def import_command(
@@ -33,11 +47,11 @@ def import_command(
     *,
     file: Annotated[Path, typer.Argument(help="A file that `export` wrote.", exists=True, dir_okay=False)],
 ) -> None:
-    """Read conversations from a file that `export` wrote.
+    """Read a file that `export` wrote.
 
-    What is there already is skipped, so it can be repeated.
+    What is there already is skipped, so it can be repeated. Agents' own threads come back as conversations.
 
-    Example: sage import history.jsonl
+    Example: sage import maria.jsonl
     """
     session = session_of(ctx)
     with session.output.progress() as progress:
@@ -46,38 +60,58 @@ def import_command(
         def show(at: ImportProgress) -> None:
             progress.update(task, total=at.total_bytes, completed=at.bytes_done)
 
-        done = session.client.conversations.import_(file, on_progress=show)
+        try:
+            done = session.client.takeout.import_(file, on_progress=show)
+        except ValueError as error:
+            raise UsageProblemError(f"{file}: {error}") from None
     if not session.output.document(done):
-        session.output.done(
-            f"Imported {counted(done.conversations_created, 'conversation')} with "
-            f"{counted(done.items_created, 'item')}; {counted(done.conversations_skipped, 'conversation')} "
-            f"and {counted(done.items_skipped, 'item')} were there already."
-        )
+        session.output.done(f"Imported {_listed(done.created)}.")
+        if done.skipped != TakeoutCounts():
+            session.output.note(f"There already: {_listed(done.skipped)}.")
 
 
-def export_to(session: Session, file: Path, ids: Sequence[str] | None) -> None:
-    """Write these conversations, or all, to a file or to standard output."""
+def export_conversations(session: Session, file: Path, ids: Sequence[str]) -> None:
+    """Write these conversations to a file or to standard output."""
     if str(file) == "-":
-        _export_to_stdout(session, ids)
+        for event in session.client.conversations.export(ids):
+            if isinstance(event, ExportDone):
+                session.output.note(f"Wrote {_amount(event)}.")
+            else:
+                _to_stdout(event)
         return
+    with _exporting(session) as show:
+        done = session.client.conversations.export_to(file, ids, on_progress=show)
+    if not session.output.document(done):
+        session.output.done(f"Wrote {_amount(done)} to {file}.")
+
+
+@contextmanager
+def _exporting(session: Session) -> Iterator[Callable[[ExportProgress], None]]:
     with session.output.progress() as progress:
         task = progress.add_task("Exporting", total=None)
 
         def show(at: ExportProgress) -> None:
             progress.update(task, total=at.total_conversations, completed=at.conversations)
 
-        done = session.client.conversations.export_to(file, ids, on_progress=show)
-    if not session.output.document(done):
-        session.output.done(f"Wrote {_amount(done)} to {file}.")
+        yield show
 
 
-def _export_to_stdout(session: Session, ids: Sequence[str] | None) -> None:
-    for event in session.client.conversations.export(ids):
-        if isinstance(event, ExportChunk):
-            sys.stdout.buffer.write(event.jsonl)
-        elif isinstance(event, ExportDone):
-            session.output.note(f"Wrote {_amount(event)}.")
-    sys.stdout.buffer.flush()
+def _to_stdout(event: ExportChunk | ExportProgress) -> None:
+    if isinstance(event, ExportChunk):
+        sys.stdout.buffer.write(event.jsonl)
+        sys.stdout.buffer.flush()
+
+
+def _listed(counts: TakeoutCounts) -> str:
+    parts = (
+        counted(counts.conversations, "conversation"),
+        counted(counts.items, "item"),
+        counted(counts.blocks, "block"),
+        counted(counts.memories, "memory", "memories"),
+        counted(counts.agents, "agent"),
+    )
+    some = [part for part in parts if not part.startswith("0 ")]
+    return f"{', '.join(some[:-1])} and {some[-1]}" if len(some) > 1 else "".join(some) or "nothing"
 
 
 def _amount(done: ExportDone) -> str:

@@ -1065,8 +1065,14 @@ class ExportConversationsRequest(_message.Message):
 
     CONVERSATION_IDS_FIELD_NUMBER: _builtins.int
     SHOW_DELETED_FIELD_NUMBER: _builtins.int
+    INCLUDE_AGENTS_FIELD_NUMBER: _builtins.int
     show_deleted: _builtins.bool
     """True exports deleted conversations too. Default: false."""
+    include_agents: _builtins.bool
+    """True exports the agents' own threads as well, together with all conversations: each as a conversation
+    with the agent's name as title and as metadata `agent`, private if the agent's memory is ISOLATED.
+    Imported, they are ordinary conversations. Cannot go together with conversation_ids. Default: false.
+    """
     @_builtins.property
     def conversation_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only these conversations, at most 200. Default: all of the user's."""
@@ -1076,10 +1082,11 @@ class ExportConversationsRequest(_message.Message):
         *,
         conversation_ids: _abc.Iterable[_builtins.str] | None = ...,
         show_deleted: _builtins.bool = ...,
+        include_agents: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_ids", b"conversation_ids", "show_deleted", b"show_deleted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_ids", b"conversation_ids", "include_agents", b"include_agents", "show_deleted", b"show_deleted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

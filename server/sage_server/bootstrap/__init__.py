@@ -369,7 +369,14 @@ async def _build(opened: _Opened) -> Application:
                     clock=clock,
                     tokens=tokens,
                 ),
-                Transfer(conversations, items, clock, tokens),
+                Transfer(
+                    conversations=conversations,
+                    items=items,
+                    transcripts=transcripts,
+                    agents=agents.store,
+                    clock=clock,
+                    tokens=tokens,
+                ),
                 pages,
             ),
             SummaryServicer(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -111,10 +111,6 @@ class ItemStore(Protocol):
 
     async def delete(self, user_id: UUID, conversation_id: UUID, item_id: UUID) -> None:
         """Delete for good and keep the counts right."""
-        ...
-
-    def stream(self, user_id: UUID, conversation_id: UUID) -> AsyncIterator[Sequence[Item]]:
-        """All items by position, hidden ones too, in batches. No connection is held between batches."""
         ...
 
     async def restore(self, user_id: UUID, conversation_id: UUID, items: Sequence[DraftItem]) -> int:

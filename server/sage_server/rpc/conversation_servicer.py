@@ -21,7 +21,7 @@ from sage_server.rpc.conversation_mapping import (
 from sage_server.rpc.mapping import once
 from sage_server.rpc.page_tokens import PageTokens, decode_seq, decode_time, encode_seq, encode_time
 from sage_server.services.conversations import Conversations
-from sage_server.services.transfer import ExportProgress, Transfer
+from sage_server.services.transfer import ExportProgress, ExportWanted, Transfer
 
 
 class ConversationServicer:
@@ -158,8 +158,12 @@ class ConversationServicer:
     ) -> AsyncIterator[pb.ExportConversationsResponse]:
         """JSON Lines and progress."""
         last = ExportProgress(0, 0, 0)
-        ids = [UUID(wanted) for wanted in dict.fromkeys(request.conversation_ids)]
-        async for event in self._transfer.export(caller.user_id, ids, show_deleted=request.show_deleted):
+        wanted = ExportWanted(
+            ids=[UUID(known) for known in dict.fromkeys(request.conversation_ids)],
+            show_deleted=request.show_deleted,
+            include_agents=request.include_agents,
+        )
+        async for event in self._transfer.export(caller.user_id, wanted):
             if isinstance(event, bytes):
                 yield pb.ExportConversationsResponse(chunk=pb.ExportChunk(jsonl=event))
                 continue

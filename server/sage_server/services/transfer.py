@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TypeAlias
-from uuid import UUID
+from uuid import UUID, uuid5
 
+from sage_server.domain.agents import Agent, MemoryMode
 from sage_server.domain.conversations import (
     Conversation,
+    ConversationMemory,
     ConversationOrder,
     DraftItem,
+    Item,
+    ItemFilter,
     check_new_items,
     check_times,
     draft,
@@ -26,13 +30,16 @@ from sage_server.domain.transfer import (
     item_line,
     parse_line,
 )
+from sage_server.ports.agents import AgentStore
 from sage_server.ports.clock import Clock
 from sage_server.ports.stores import ConversationStore, ItemStore
 from sage_server.ports.tokens import TokenCounter
+from sage_server.ports.transcripts import TranscriptStore
 
 _CHUNK_BYTES = 256 * 1024
 _PAGE = 200
 _BATCH = 500
+_EVERYTHING = ItemFilter(show_hidden=True)
 
 
 @dataclass(frozen=True)
@@ -60,39 +67,60 @@ class ImportProgress:
     items_skipped: int = 0
 
 
+@dataclass(frozen=True)
+class ExportWanted:
+    """What to export: these conversations, or all, and what else."""
+
+    ids: Sequence[UUID] = ()
+    show_deleted: bool = False
+    include_agents: bool = False
+    """The agents' own threads, together with all conversations."""
+
+
+@dataclass(frozen=True)
+class _Thread:
+    """A conversation as the export shows it, and where its items are."""
+
+    conversation: Conversation
+    place: UUID
+
+
 class Transfer:
     """Export and import. Memory stays bounded: an export streams, an import's request is limited."""
 
     def __init__(
-        self, conversations: ConversationStore, items: ItemStore, clock: Clock, tokens: TokenCounter
+        self,
+        *,
+        conversations: ConversationStore,
+        items: ItemStore,
+        transcripts: TranscriptStore,
+        agents: AgentStore,
+        clock: Clock,
+        tokens: TokenCounter,
     ) -> None:
         self._conversations = conversations
         self._items = items
+        self._transcripts = transcripts
+        self._agents = agents
         self._clock = clock
         self._tokens = tokens
 
-    async def export(
-        self, user_id: UUID, ids: Sequence[UUID], *, show_deleted: bool
-    ) -> AsyncIterator[ExportEvent]:
+    async def export(self, user_id: UUID, wanted: ExportWanted) -> AsyncIterator[ExportEvent]:
         """The lines, with progress after every piece; the last event is the final progress."""
-        total = len(ids) if ids else await self._total(user_id, show_deleted=show_deleted)
+        agents = [_agent_thread(agent) for agent in await self._exported_agents(user_id, wanted)]
+        total = len(wanted.ids) or len(agents) + await self._total(user_id, wanted)
         buffer = bytearray()
         conversations = items = 0
-        async for conversation in self._selected(user_id, ids, show_deleted=show_deleted):
-            buffer += conversation_line(conversation)
+        async for thread in self._threads(user_id, wanted, agents):
+            buffer += conversation_line(thread.conversation)
             conversations += 1
-            async for batch in self._items.stream(user_id, conversation.id):
-                for item in batch:
-                    buffer += item_line(item)
-                    items += 1
-                    if len(buffer) >= _CHUNK_BYTES:
-                        yield bytes(buffer)
-                        buffer.clear()
-                        yield ExportProgress(conversations, items, total)
-            if len(buffer) >= _CHUNK_BYTES:
-                yield bytes(buffer)
-                buffer.clear()
-                yield ExportProgress(conversations, items, total)
+            async for item in self._items_of(user_id, thread):
+                buffer += item_line(item)
+                items += 1
+                if len(buffer) >= _CHUNK_BYTES:
+                    yield bytes(buffer)
+                    buffer.clear()
+                    yield ExportProgress(conversations, items, total)
         if buffer:
             yield bytes(buffer)
         yield ExportProgress(conversations, items, total)
@@ -168,9 +196,32 @@ class Transfer:
     def _draft(self, line: ItemLine) -> DraftItem:
         return draft(line.item, line.id, self._tokens.count(line.item.text), self._clock.now())
 
-    async def _total(self, user_id: UUID, *, show_deleted: bool) -> int:
+    async def _total(self, user_id: UUID, wanted: ExportWanted) -> int:
         total = await self._conversations.count(user_id, deleted=False)
-        return total + await self._conversations.count(user_id, deleted=True) if show_deleted else total
+        if wanted.show_deleted:
+            total += await self._conversations.count(user_id, deleted=True)
+        return total
+
+    async def _exported_agents(self, user_id: UUID, wanted: ExportWanted) -> list[Agent]:
+        if not wanted.include_agents:
+            return []
+        return [agent for agent in await self._agents.list(user_id) if agent.message_count]
+
+    async def _threads(
+        self, user_id: UUID, wanted: ExportWanted, agents: Sequence[_Thread]
+    ) -> AsyncIterator[_Thread]:
+        for thread in agents:
+            yield thread
+        async for conversation in self._selected(user_id, wanted.ids, show_deleted=wanted.show_deleted):
+            yield _Thread(conversation, conversation.id)
+
+    async def _items_of(self, user_id: UUID, thread: _Thread) -> AsyncIterator[Item]:
+        after: int | None = 0
+        while after is not None:
+            page = await self._transcripts.items(user_id, thread.place, _EVERYTHING, _BATCH, after)
+            for item in page.rows:
+                yield replace(item, conversation_id=thread.conversation.id)
+            after = page.next
 
     async def _selected(
         self, user_id: UUID, ids: Sequence[UUID], *, show_deleted: bool
@@ -193,6 +244,20 @@ class Transfer:
                 after = page.next
                 if after is None:
                     break
+
+
+def _agent_thread(agent: Agent) -> _Thread:
+    # An id of its own: the thread's is the server's own affair, and an import would refuse it.
+    line = Conversation(
+        id=uuid5(agent.conversation_id, "export"),
+        title=agent.name,
+        metadata={"agent": agent.name},
+        private=agent.memory_mode is MemoryMode.ISOLATED,
+        memory=ConversationMemory.AGENT,
+        created_at=agent.created_at,
+        updated_at=agent.updated_at,
+    )
+    return _Thread(line, agent.conversation_id)
 
 
 def _run(line: Line) -> UUID | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -250,16 +250,6 @@ class PostgresItemStore:
         if not deleted:
             await self._require(user_id, conversation_id)
             raise not_found("item")
-
-    async def stream(self, user_id: UUID, conversation_id: UUID) -> AsyncIterator[Sequence[Item]]:
-        """Page after page."""
-        everything = ItemFilter(show_hidden=True)
-        after: int | None = 0
-        while after is not None:
-            page = await self.list(user_id, conversation_id, everything, _BATCH, after)
-            if page.rows:
-                yield page.rows
-            after = page.next
 
     async def restore(self, user_id: UUID, conversation_id: UUID, items: Sequence[DraftItem]) -> int:
         """Append what is not there, to a deleted conversation too; another import may do so at once."""

@@ -1,0 +1,188 @@
+# Generated from client/sage_client/_async/takeout.py by scripts/sync_client.py: do not edit.
+"""Everything of a user, into a file and out of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+
+from sage_client._sync.agents import MAIN, Agents
+from sage_client._sync.conversations import Conversations
+from sage_client._sync.memory import Memories
+from sage_client._wire.takeout import (
+    AgentLine,
+    BlockLine,
+    MemoryLine,
+    TakeoutLine,
+    agent_line,
+    block_line,
+    memory_key,
+    memory_line,
+    separated,
+)
+from sage_client.errors import NotFound
+from sage_client.files import JsonlSource, WholeFile, pieces, source_size
+from sage_client.models.memory import MemoryFilter, MemorySource, NewMemory
+from sage_client.models.takeout import TakeoutCounts, TakeoutEvent, TakeoutImported
+from sage_client.models.transfer import ExportChunk, ExportDone, ExportProgress, ImportProgress
+
+_KEPT = (MemorySource.ARCHIVAL, MemorySource.DOCUMENT)
+_BATCH = 200
+
+
+class Takeout:
+    """`client.takeout`: all that is stored of the user as JSON Lines, to read, to keep, and to bring along.
+
+    Agents (without what names their server's models and limits), core memory, archival memories, chunks of
+    documents, conversations with their items, and the agents' own threads. Summaries, indexes and revisions
+    are not in it: they follow from the rest, or speak of it.
+    """
+
+    def __init__(self, agents: Agents, memory: Memories, conversations: Conversations) -> None:
+        self._agents = agents
+        self._memory = memory
+        self._conversations = conversations
+
+    def export(self) -> Iterator[TakeoutEvent]:
+        """All of it: chunks, progress of conversations between them, and TakeoutCounts at the end.
+
+        An iterator that ends without an error has given all of it.
+        """
+        agents = [agent for agent in self._agents.list()]
+        for agent in agents:
+            yield ExportChunk(agent_line(agent))
+        counts = TakeoutCounts(agents=len(agents))
+        names = {"": "", **{agent.id: agent.name for agent in agents}}
+        for block in self._memory.blocks.list(page_size=_BATCH):
+            if block.agent_id in names:  # else its agent was deleted in this moment, and it with it
+                yield ExportChunk(block_line(block, names[block.agent_id]))
+                counts += TakeoutCounts(blocks=1)
+        for memory in self._memory.list(MemoryFilter(sources=_KEPT), page_size=_BATCH):
+            if memory.agent_id in names:
+                yield ExportChunk(memory_line(memory, names[memory.agent_id]))
+                counts += TakeoutCounts(memories=1)
+        for event in self._conversations.export(show_deleted=True, include_agents=True):
+            if isinstance(event, ExportDone):
+                yield counts + TakeoutCounts(conversations=event.conversations, items=event.items)
+            else:
+                yield event
+
+    def export_to(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        on_progress: Callable[[ExportProgress], None] | None = None,
+    ) -> TakeoutCounts:
+        """Export to a file, readable by its owner only. It appears, or is replaced, when it is complete."""
+        counts = TakeoutCounts()
+        with WholeFile(path) as file:
+            for event in self.export():
+                match event:
+                    case ExportChunk():
+                        file.write(event.jsonl)
+                    case ExportProgress():
+                        if on_progress is not None:
+                            on_progress(event)
+                    case TakeoutCounts():
+                        counts = event
+        return counts
+
+    def import_(
+        self, source: JsonlSource, *, on_progress: Callable[[ImportProgress], None] | None = None
+    ) -> TakeoutImported:
+        """Bring in what `export_to` wrote: bytes, or the path of a file.
+
+        What is there already stays as it is, so an import that failed on the way can simply be repeated. A
+        block that nobody has changed yet is filled. Agents' own threads become conversations, and chunks of
+        documents archival memories: search finds both. Raises ValueError for a file that is none.
+        """
+        done, bytes_done, total_bytes = TakeoutImported(), 0, source_size(source)
+        known = _Known()
+        for piece in pieces(source):
+            own, rest = separated(piece)
+            for start in range(0, len(own), _BATCH):
+                done += self._take(own[start : start + _BATCH], known)
+            threads = self._conversations.import_piece(rest, bytes_done, total_bytes, on_progress)
+            done += TakeoutImported(
+                TakeoutCounts(conversations=threads.conversations_created, items=threads.items_created),
+                TakeoutCounts(conversations=threads.conversations_skipped, items=threads.items_skipped),
+            )
+            bytes_done += len(piece.jsonl)
+        return done
+
+    def _take(self, lines: Sequence[TakeoutLine], known: _Known) -> TakeoutImported:
+        done = TakeoutImported()
+        memories: list[NewMemory] = []
+        for line in lines:
+            match line:
+                case AgentLine():
+                    done += _counted(TakeoutCounts(agents=1), created=self._take_agent(line))
+                case BlockLine():
+                    done += _counted(TakeoutCounts(blocks=1), created=self._take_block(line))
+                case MemoryLine():
+                    memories.append(line.memory)
+        return done + self._take_memories(memories, known)
+
+    def _take_agent(self, line: AgentLine) -> bool:
+        try:
+            self._agents.get(line.name)
+        except NotFound:
+            if line.name == MAIN:
+                self._agents.update(MAIN, **line.settings)
+            else:
+                self._agents.create(line.name, **line.settings)
+            return True
+        return False
+
+    def _take_block(self, line: BlockLine) -> bool:
+        blocks = self._memory.blocks
+        try:
+            there = blocks.get(line.label, agent=line.agent)
+        except NotFound:
+            blocks.create(
+                line.label,
+                line.value,
+                agent=line.agent,
+                description=line.description,
+                char_limit=line.char_limit,
+                read_only=line.read_only,
+            )
+            return True
+        if there.revision > 1 or there.value == line.value:
+            return False
+        blocks.update(
+            line.label,
+            agent=line.agent,
+            value=line.value,
+            description=line.description,
+            char_limit=line.char_limit,
+            read_only=line.read_only,
+            etag=there.etag,
+        )
+        return True
+
+    def _take_memories(self, memories: Sequence[NewMemory], known: _Known) -> TakeoutImported:
+        if not memories:
+            return TakeoutImported()
+        if known.memories is None:
+            there = self._memory.list(MemoryFilter(sources=_KEPT), page_size=_BATCH)
+            known.memories = {memory_key(one.text, one.create_time) for one in there}
+        keys = [memory_key(memory.text, memory.create_time) for memory in memories]
+        new = [one for one, key in zip(memories, keys, strict=True) if key not in known.memories]
+        if new:
+            self._memory.insert_many(new)
+        known.memories.update(keys)
+        return TakeoutImported(
+            TakeoutCounts(memories=len(new)), TakeoutCounts(memories=len(memories) - len(new))
+        )
+
+
+class _Known:
+    """The memories that are there. They are asked for when the first one is to be brought in."""
+
+    def __init__(self) -> None:
+        self.memories: set[tuple[str, str]] | None = None
+
+
+def _counted(counts: TakeoutCounts, *, created: bool) -> TakeoutImported:
+    return TakeoutImported(created=counts) if created else TakeoutImported(skipped=counts)
