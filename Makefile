@@ -46,6 +46,10 @@ $(BROWSER_READY): $(READY) $(BROWSER)/package.json $(BROWSER)/package-lock.json 
 test-web: $(BROWSER_READY) ## the tests behind Envoy, with connect-web in Node too (downloads once)
 	@$(BIN)/python -m pytest tests/web $(ARGS)
 
+.PHONY: walk
+walk: $(READY) ## a stranger's first steps with what pip installs from the package index (downloads)
+	@$(BIN)/python -m pytest tests/walk --fresh $(ARGS)
+
 ROUNDS ?= 5
 
 .PHONY: torture

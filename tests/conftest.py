@@ -13,6 +13,9 @@ from support.server import RunningServer, running_server
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rounds", type=int, default=0, help="rounds by chance of tests that have them")
+    parser.addoption(
+        "--fresh", action="store_true", help="install from the package index where tests install"
+    )
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import shutil
 import signal
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 from prometheus_client import start_http_server
 
@@ -102,10 +105,27 @@ def _welcome(application: Application, port: int) -> str:
         f"  language model  {_language_model(application.language_model)}",
         f"  metrics         {settings.metrics_listen}",
     ]
-    if settings.auth == "none" and settings.tls_certificate is None and not address.startswith("unix:"):
+    if settings.auth == "none" and settings.tls_certificate is None:
+        lines += _first_words(address)
+    return "\n".join([*lines, "  stop            Ctrl-C"])
+
+
+def _first_words(address: str) -> list[str]:
+    """How to talk to a server that asks nobody who they are."""
+    where = "" if address == Settings.model_fields["listen"].default else f" --address {address}"
+    lines = [f"  talk            {_beside('sage')} chat{where}"]
+    if not address.startswith("unix:"):
         lines += [
-            "  try             buf curl --protocol grpc --http2-prior-knowledge \\",
+            f"  or              {_beside('buf')} curl --protocol grpc --http2-prior-knowledge \\",
             '                    -d \'{"title": "Hello"}\' \\',
             f"                    http://{address}/sage.v1.ConversationService/CreateConversation",
         ]
-    return "\n".join([*lines, "  stop            Ctrl-C"])
+    return lines
+
+
+def _beside(name: str) -> str:
+    """How to call a command that is installed beside this one, from where the server was started."""
+    there = Path(sys.executable).with_name(name)
+    if not there.exists() or shutil.which(name) == str(there):
+        return name
+    return str(there.relative_to(Path.cwd()) if there.is_relative_to(Path.cwd()) else there)
