@@ -139,3 +139,9 @@ def test_streamed_words_break_between_words_at_the_width() -> None:
     wrapped.end()
     shown = "".join(written)
     assert shown == "Beans are sown in\nMay,\nafter the last\nfrost. 豆は五月\n" + "x" * 30 + "\nend\n"
+
+
+async def test_names_are_faint_and_their_values_are_not(sage: Cli, client: AsyncSageClient) -> None:
+    await client.agent("main").enable()
+    shown = await in_terminal(sage, {}, "agents", "show", "main")
+    assert re.search(r"\x1b\[2mmemory +\x1b\[0mshared", shown)

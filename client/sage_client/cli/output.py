@@ -86,7 +86,7 @@ class Output:
         known = [(name, safe(str(value))) for name, value in pairs]
         left = max((cell_len(name) for name, _ in known), default=0) + GAP
         for name, value in known:
-            self._hanging(Text(set_cell_size(name, left), style=FAINT), value)
+            self._hanging(Text.assemble((set_cell_size(name, left), FAINT)), value)
 
     def indented(self, text: str, style: str = "", lines: int | None = None) -> None:
         """A text two cells from the left, wrapped at words; cut after so many lines."""
