@@ -116,6 +116,10 @@ $(PEERS_READY): pyproject.toml constraints.txt $(wildcard bench/peers/*.txt)
 bench-peers: $(PEERS_READY) ## the same work through Sage and through its peers (ARGS="--help" for options)
 	@$(PEERS)/bin/python -m bench.peers $(ARGS)
 
+.PHONY: pictures
+pictures: $(READY) ## record the README's session anew, as docs/images/session-*.svg
+	@$(BIN)/python scripts/record_session.py
+
 .PHONY: clean
 clean: ## remove what the targets above made (not your data)
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache $(BROWSER)/node_modules $(BROWSER)/generated

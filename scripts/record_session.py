@@ -50,12 +50,15 @@ THEMES = {
 # Rich's own loads a font from the web; a picture in a README must not.
 PICTURE = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
-.{unique_id}-matrix {{ font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
+.{unique_id}-matrix {{
+  font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
   font-size: {char_height}px; line-height: {line_height}px; font-variant-east-asian: full-width; }}
 {styles}
 </style>
 <defs>
-<clipPath id="{unique_id}-clip-terminal"><rect width="{terminal_width}" height="{terminal_height}"/></clipPath>
+<clipPath id="{unique_id}-clip-terminal">
+<rect width="{terminal_width}" height="{terminal_height}"/>
+</clipPath>
 {lines}
 </defs>
 {chrome}
@@ -76,7 +79,7 @@ def main() -> None:
     parser.add_argument("--columns", type=int, default=92, help="width of the terminal (default: 92)")
     options = parser.parse_args()
     # Where the user who runs Postgres can reach it, also when root records.
-    with tempfile.TemporaryDirectory(dir="/tmp") as home:  # noqa: S108 (made with a name of its own)
+    with tempfile.TemporaryDirectory(dir="/tmp") as home:
         Path(home).chmod(0o755)
         (Path(home) / "beans.md").write_text(BOOKLET)
         with server(Path(home)) as address:
@@ -148,7 +151,9 @@ def drawn(shown: list[tuple[str, str]], theme: TerminalTheme, columns: int) -> s
 def plain_environment() -> dict[str, str]:
     """The environment of somebody who has set nothing of Sage's."""
     return {
-        name: value for name, value in os.environ.items() if not name.startswith(("SAGE_", "OPENAI_", "NO_COLOR"))
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("SAGE_", "OPENAI_", "NO_COLOR"))
     }
 
 
