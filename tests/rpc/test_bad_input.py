@@ -30,6 +30,7 @@ from support.contract import (
     Answer,
     FieldPath,
     call,
+    call_without_message,
     delimited,
     fields,
     is_map,
@@ -134,6 +135,15 @@ async def test_bytes_that_are_no_message_are_malformed(target: Target, raw: byte
     for method in METHODS:
         answer = await target.call(method, VALID[method] + raw)
         assert_clear(answer, method.full_name)
+        assert answer.reason == "ERROR_REASON_MALFORMED_REQUEST", method.full_name
+        assert dict(answer.metadata) == {"type": method.input_type.full_name}
+
+
+async def test_a_call_that_ends_without_a_message_is_malformed(target: Target) -> None:
+    for method in METHODS:
+        answer = await call_without_message(target.channel, method, (("x-sage-user", "maria"),))
+        assert_clear(answer, method.full_name)
+        assert answer.code is Code.INVALID_ARGUMENT, method.full_name
         assert answer.reason == "ERROR_REASON_MALFORMED_REQUEST", method.full_name
         assert dict(answer.metadata) == {"type": method.input_type.full_name}
 

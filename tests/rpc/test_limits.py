@@ -12,6 +12,7 @@ import sage_client
 from sage.v1 import conversation_service_pb2 as pb
 from sage.v1 import item_pb2
 from sage_client import FlagScope, NewItem, RetryPolicy
+from support.contract import BY_NAME, call_without_message
 from support.server import running_server
 
 NO_RETRY = RetryPolicy(max_attempts=1)
@@ -97,3 +98,12 @@ async def test_the_servers_deadline_holds_without_one_from_the_caller(dsn: str) 
             assert refused.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
             assert refused.value.details() == "The call took too long."
             assert (await client.conversations.get(thread.id)).message_count == 0
+
+
+@pytest.mark.parametrize("method", ["CreateConversation", "Chat"])
+async def test_the_servers_deadline_holds_for_a_message_that_never_comes(dsn: str, method: str) -> None:
+    async with running_server(dsn, unary_deadline=0.5, stream_deadline=0.5) as server:
+        async with grpc.aio.insecure_channel(server.address) as channel:
+            answer = await call_without_message(channel, BY_NAME[method], end=False)
+    assert answer.code is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert answer.reason == "ERROR_REASON_DEADLINE_EXCEEDED"

@@ -72,6 +72,22 @@ async def call(
     return Answer(grpc.StatusCode.OK, responses=tuple(responses))
 
 
+async def call_without_message(
+    channel: grpc.aio.Channel, method: MethodDescriptor, metadata: Metadata = (), *, end: bool = True
+) -> Answer:
+    """Call a method and send no message; without `end` one could still come."""
+    path = f"/{method.containing_service.full_name}/{method.name}"
+    opened: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(path)
+    silent = opened(metadata=metadata, timeout=30)
+    try:
+        if end:
+            await silent.done_writing()
+        responses = [response async for response in silent]
+    except grpc.aio.AioRpcError as error:
+        return _refused(error)
+    return Answer(grpc.StatusCode.OK, responses=tuple(responses))
+
+
 def unary(channel: grpc.aio.Channel, path: str) -> grpc.aio.UnaryUnaryMultiCallable[bytes, bytes]:
     """Any method, known or not."""
     return channel.unary_unary(path)

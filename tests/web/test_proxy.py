@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import re
 import sys
@@ -21,8 +22,10 @@ from support.web import ROOT, running_proxy
 PAGE = "https://app.example"
 OTHER = "https://other.example"
 CREATE = "/sage.v1.ConversationService/CreateConversation"
+CHAT = "/sage.v1.AgentService/Chat"
 EMPTY_MESSAGE = bytes(5)
 GRPC_WEB = {"content-type": "application/grpc-web+proto", "x-grpc-web": "1", "x-sage-user": "maria"}
+GRPC_WEB_TEXT = GRPC_WEB | {"content-type": "application/grpc-web-text+proto"}
 PREFLIGHT = {"access-control-request-method": "POST", "access-control-request-headers": "x-sage-user"}
 
 
@@ -81,6 +84,30 @@ async def test_what_is_not_grpc_is_no_call(server: RunningServer, client: AsyncS
             answer = await http.post(CREATE, headers={"content-type": kind}, content=EMPTY_MESSAGE)
             assert answer.status_code == 415
     assert [one async for one in client.conversations.list()] == []
+
+
+@pytest.mark.parametrize("path", [CREATE, CHAT])
+async def test_a_broken_body_is_answered_at_once(server: RunningServer, path: str) -> None:
+    malformed, too_large, internal = "3", "8", "13"
+    bodies = {
+        b"": malformed,
+        b"\0\0\0": malformed,
+        b"\0\0\0\0\x0aabc": malformed,
+        b"\0\0\0\0\1\xff": malformed,
+        b"\0\xff\xff\xff\xffabc": too_large,
+        b"\1\0\0\0\0": internal,
+    }
+    async with (
+        running_proxy(server.address) as proxy,
+        httpx2.AsyncClient(base_url=f"http://{proxy.address}", timeout=10) as http,
+    ):
+        for body, status in bodies.items():
+            binary = await http.post(path, headers=GRPC_WEB, content=body)
+            assert binary.headers["grpc-status"] == status, body
+            text = await http.post(path, headers=GRPC_WEB_TEXT, content=base64.b64encode(body))
+            assert text.headers["grpc-status"] == status, body
+        wrong = await http.post(path, headers=GRPC_WEB_TEXT, content=b"%%%%")
+        assert wrong.headers["grpc-status"] == internal
 
 
 async def test_without_a_server_calls_are_unavailable() -> None:

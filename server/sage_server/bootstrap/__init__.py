@@ -69,6 +69,7 @@ from sage_server.rpc.interceptors.authentication import Authenticate
 from sage_server.rpc.interceptors.errors import Errors
 from sage_server.rpc.interceptors.limits import LimitOptions, Limits
 from sage_server.rpc.interceptors.log import Log
+from sage_server.rpc.interceptors.message import Message
 from sage_server.rpc.interceptors.metrics import Metrics
 from sage_server.rpc.interceptors.request_id import RequestId
 from sage_server.rpc.interceptors.validation import Validation
@@ -555,6 +556,7 @@ def _interceptors(
         Log(LINES.write, settings.log_format, settings.log_level),
         Metrics(registry),
         Errors(),
+        Message(),
         Authenticate(authentication, replicas),
         limits,
         Validation(),

@@ -48,8 +48,8 @@ class Call:
 
     method: Method
     context: Context
-    raw: bytes
     metadata: dict[str, str | bytes]
+    raw: bytes = b""
     started: float = field(default_factory=time.perf_counter)
     request_id: str = ""
     caller: Caller | None = None

@@ -43,23 +43,26 @@ class Pipeline:
         self._watch = DeadlineWatch()
 
     def handler(self, method: Method) -> grpc.RpcMethodHandler[bytes, bytes]:
-        """A handler that takes the request as bytes: parsing belongs to validation."""
+        """A handler that begins before the request is there: a stage waits for it, as bytes.
+
+        To gRPC every method streams its requests: of the others it takes the message itself.
+        """
         if method.streams:
             # gRPC looks for an async generator function, so this cannot simply return one.
-            async def stream(raw: bytes, context: Context) -> AsyncIterator[bytes]:
-                async with contextlib.aclosing(self._stream(method, raw, context)) as messages:
+            async def stream(_requests: object, context: Context) -> AsyncIterator[bytes]:
+                async with contextlib.aclosing(self._stream(method, context)) as messages:
                     async for message in messages:
                         yield message
 
-            return grpc.unary_stream_rpc_method_handler(stream)
+            return grpc.stream_stream_rpc_method_handler(stream)
 
-        async def unary(raw: bytes, context: Context) -> bytes:
-            return await self._unary(method, raw, context)
+        async def unary(_requests: object, context: Context) -> bytes:
+            return await self._unary(method, context)
 
-        return grpc.unary_unary_rpc_method_handler(unary)
+        return grpc.stream_unary_rpc_method_handler(unary)
 
-    async def _unary(self, method: Method, raw: bytes, context: Context) -> bytes:
-        call = Call(method, context, raw, _metadata(context))
+    async def _unary(self, method: Method, context: Context) -> bytes:
+        call = Call(method, context, _metadata(context))
         reached = 0
         response = b""
         try:
@@ -86,8 +89,8 @@ class Pipeline:
             await _abort(call, call.error)
         return response
 
-    async def _stream(self, method: Method, raw: bytes, context: Context) -> AsyncGenerator[bytes]:
-        call = Call(method, context, raw, _metadata(context))
+    async def _stream(self, method: Method, context: Context) -> AsyncGenerator[bytes]:
+        call = Call(method, context, _metadata(context))
         reached = 0
         closed = False
         try:

@@ -6,6 +6,7 @@ ORDER = (
     "log",
     "metrics",
     "errors",
+    "message",
     "authentication",
     "limits",
     "validation",
