@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
+import httpx2
 from google.rpc import error_details_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,9 +27,17 @@ class Proxy:
     """An Envoy that can be killed and started again at the same address."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        self.address = f"127.0.0.1:{_free_port()}"
+        self.address = f"127.0.0.1:{free_port()}"
         self._settings = {**settings, "SAGE_PROXY_LISTEN": self.address}
         self._process: Process | None = None
+
+    async def until_healthy(self, replicas: int) -> None:
+        """Wait until it counts so many as well. It needs `admin_listen`."""
+        count = "cluster.sage.membership_healthy"
+        url = f"http://{self._settings['SAGE_PROXY_ADMIN_LISTEN']}/stats?filter={count}"
+        async with asyncio.timeout(30), httpx2.AsyncClient() as http:
+            while (await http.get(url)).text != f"{count}: {replicas}\n":  # noqa: ASYNC110 (it does not tell)
+                await asyncio.sleep(0.02)
 
     async def start(self) -> None:
         """Start it, and wait until it listens."""
@@ -165,7 +174,8 @@ def _url(proxy: Proxy, method: str) -> str:
     return f"http://{proxy.address}/sage.v1.{method}"
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """One that nobody listens on now."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from support.agents import Stage, answer, stage
+from support.postgres import TestPostgres
 from support.provider import chat_reply
 from support.server import running_server
 from support.web import BROWSER, Browser, BufCurl, Proxy, RefusedError, WebClient, running_proxy
@@ -31,10 +32,14 @@ def web(request: pytest.FixtureRequest) -> WebClient:
     return client
 
 
-@pytest.fixture
-async def talk(dsn: str) -> AsyncIterator[tuple[Stage, Proxy]]:
+@pytest.fixture(scope="module")
+async def talk(postgres: TestPostgres) -> AsyncIterator[tuple[Stage, Proxy]]:
     """A server with a scripted model behind Envoy; the main agent of `maria` is enabled."""
-    async with stage(dsn) as there, running_proxy(there.server.address) as proxy:
+    async with (
+        postgres.database() as dsn,
+        stage(dsn) as there,
+        running_proxy(there.server.address) as proxy,
+    ):
         yield there, proxy
 
 

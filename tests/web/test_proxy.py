@@ -17,7 +17,7 @@ import sage_client
 from sage_client import AsyncSageClient
 from support.certificates import certificate
 from support.server import RunningServer, running_server
-from support.web import ROOT, running_proxy
+from support.web import ROOT, free_port, running_proxy
 
 PAGE = "https://app.example"
 OTHER = "https://other.example"
@@ -117,6 +117,18 @@ async def test_without_a_server_calls_are_unavailable() -> None:
     ):
         answer = await http.post(CREATE, headers=GRPC_WEB, content=EMPTY_MESSAGE)
         assert answer.headers["grpc-status"] == "14"
+
+
+async def test_a_server_is_asked_though_unwell_if_there_is_no_other(server: RunningServer) -> None:
+    """Replicas that are all too busy for health checks still answer, late."""
+    async with (
+        running_proxy(server.address, admin_listen=f"127.0.0.1:{free_port()}") as proxy,
+        httpx2.AsyncClient(base_url=f"http://{proxy.address}") as http,
+    ):
+        await server.application.server._health.enter_graceful_shutdown()
+        await proxy.until_healthy(0)
+        called = await http.post(CREATE, headers=GRPC_WEB, content=EMPTY_MESSAGE)
+        assert b"grpc-status:0" in called.content
 
 
 async def test_a_request_id_goes_through_and_none_is_made_up(server: RunningServer) -> None:
