@@ -31,16 +31,15 @@ def extras_of(prompt: Prompt, *, stream: bool, schema: SchemaMode) -> list[Extra
 
 def request_of(model: str, prompt: Prompt, extras: Collection[Extra], *, stream: bool) -> dict[str, Any]:
     """The arguments of the chat completion."""
-    request: dict[str, Any] = {
-        "model": model,
-        "messages": [{"role": one.role.value, "content": one.text} for one in prompt.messages],
-        "stream": stream,
+    # Beside the package's own arguments, which it looks through key by key: that takes it milliseconds.
+    body: dict[str, Any] = {
+        "messages": [{"role": one.role.value, "content": one.text} for one in prompt.messages]
     }
+    request: dict[str, Any] = {"model": model, "messages": (), "stream": stream, "extra_body": body}
     if Extra.SCHEMA in extras:
         # Not strict: providers that are strict refuse objects whose keys are open, as a tool's arguments are.
         answer = {"name": "answer", "schema": prompt.schema}
-        # Beside the package's own arguments, which it looks through key by key: that takes it a millisecond.
-        request["extra_body"] = {"response_format": {"type": "json_schema", "json_schema": answer}}
+        body["response_format"] = {"type": "json_schema", "json_schema": answer}
     if Extra.USAGE in extras:
         request["stream_options"] = {"include_usage": True}
     if prompt.max_tokens is not None:
