@@ -59,7 +59,8 @@ class Recall:
         wanted = ItemFilter(kinds=MESSAGES)
         after: int | None = job.first - 1
         while after is not None and after < job.last:
-            page = await self._transcripts.items(job.user_id, job.subject, wanted, _BATCH, after)
+            size = min(_BATCH, job.last - after)  # what comes after it has a job of its own
+            page = await self._transcripts.items(job.user_id, job.subject, wanted, size, after)
             now = self._clock.now()
             items = [item for item in page.rows if item.seq <= job.last]
             memories = [memory for item in items for memory in remembered(item, thread.place, now)]
