@@ -45,7 +45,7 @@ from sage_server.engine.compactor import (
 )
 from sage_server.engine.model_calls import Spending
 from sage_server.ports.keys import KeyRing
-from sage_server.ports.transcripts import NewSummary, SummaryOutdated, Thread
+from sage_server.ports.transcripts import NewSummary, Reach, Recent, SummaryOutdated, Thread
 from support.memory import found, indexed, listed, results, said, texts
 from support.postgres import TestPostgres
 from support.provider import FakeProvider, chat_reply, error_reply
@@ -588,6 +588,36 @@ async def test_threads_of_every_kind_are_read_and_others_are_not_found(desk: Des
         assert refused.value.reason is Reason.NOT_FOUND
         nothing = await stranger.transcripts.items(stranger.user_id, own.id, EVERYTHING, 10, None)
         assert nothing.rows == await stranger.transcripts.newest(stranger.user_id, own.id, 0, 10) == []
+
+
+async def test_of_a_long_thread_only_what_may_fit_is_opened(desk: Desk) -> None:
+    agent = await desk.agent(MemoryMode.SHARED)
+    turn, thread = uuid4(), agent.conversation_id
+    old = [desk.draft(f"old {n}", ItemKind.ASSISTANT) for n in range(20)]
+    message = desk.draft("message", turn_id=turn)
+    output = desk.draft("output", ItemKind.TOOL_OUTPUT, turn_id=turn, token_count=1_000_000)
+    await desk.say(thread, *old, message, desk.draft("later"), output)
+
+    async def recent(**changes: Any) -> Recent:
+        reach = Reach(after=0, items=100, tokens=1_000, each=20)
+        return await desk.transcripts.recent(desk.user_id, thread, replace(reach, **changes))
+
+    def texts(found: Recent) -> list[str]:
+        return [item.text for item in found.items]
+
+    everything = await recent(tokens=2_000_000)
+    assert (len(everything.items), everything.older_count, everything.older_tokens) == (23, 0, 0)
+    # A message takes 5 tokens and 20 around them: what the turn stored itself takes no room of the others.
+    own = await recent(tokens=300, turn_id=turn, input_item_id=message.id)
+    assert texts(own) == [*(f"old {n}" for n in range(8, 20)), "message", "output"]
+    assert (own.older_count, own.older_tokens) == (8, 40)
+    # Without the turn the output fills everything, and the last ten are there all the same.
+    crowded = await recent()
+    assert texts(crowded) == [*(f"old {n}" for n in range(13, 20)), "message", "later", "output"]
+    assert (crowded.older_count, crowded.older_tokens) == (13, 65)
+    assert texts(await recent(after=22)) == ["output"]
+    assert (await recent(items=12)).older_count == 2
+    assert await recent(after=23) == Recent(())
 
 
 async def test_a_summary_is_read_again_after_its_key_was_rotated(desk: Desk) -> None:

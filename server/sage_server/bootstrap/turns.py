@@ -124,7 +124,6 @@ def build_turns(needs: TurnNeeds) -> BuiltTurns:
     contexts = Contexts(
         agents=needs.agents,
         transcripts=needs.transcripts,
-        summaries=needs.summaries,
         blocks=memory.blocks,
         scratchpads=memory.scratchpads,
         memories=memory.store,

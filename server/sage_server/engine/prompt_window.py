@@ -6,6 +6,7 @@ bring back stands as data beside its provenance.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -30,6 +31,8 @@ _CUT = 0.9
 """Of the length that would just fit: the tokens are not spread evenly over a text."""
 _LINE = 1
 """A line break, where it is a token of its own."""
+_AROUND = 31
+"""What a message's line has besides its text, in most cases."""
 _ROLES = {
     ItemKind.USER: "user",
     ItemKind.ASSISTANT: "assistant",
@@ -78,6 +81,18 @@ class Known:
 
 
 @dataclass(frozen=True)
+class Older:
+    """Items that cannot be in a context any more, because newer ones fill it: how many, and the tokens of
+    their texts."""
+
+    count: int
+    tokens: int
+
+
+NOTHING_OLDER = Older(0, 0)
+
+
+@dataclass(frozen=True)
 class Material:
     """All that a context is made of."""
 
@@ -92,6 +107,8 @@ class Material:
     input: Sequence[Item]
     """The user's message, then what this turn has said, called and found so far."""
     first_time: bool
+    older: Older = NOTHING_OLDER
+    """What comes before `items` and after the summary."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +119,8 @@ class Window:
     token_count: int
     """Of all sections, with what the format adds."""
     wanted_tokens: int
-    """What it would be with every item: above the threshold, older items are to be compacted."""
+    """What it would be with every item, those that do not fit by their stored counts: above the threshold,
+    older items are to be compacted."""
     left_out: int
     """How many of the oldest items are not in it."""
 
@@ -135,7 +153,8 @@ class PromptWindow:
         items, wanted = self._items(material, budget - used)
         sections = [section for section in (*fixed, items, asked) if section.text]
         spent = used + (items.token_count + 2 * _LINE if items.entry_count else 0)
-        return Window(sections, spent, used + wanted, len(material.items) - items.entry_count)
+        left_out = len(material.items) + material.older.count - items.entry_count
+        return Window(sections, spent, used + wanted, left_out)
 
     def _fixed(self, material: Material) -> list[Section]:
         agent = material.agent
@@ -172,24 +191,33 @@ class PromptWindow:
         """As many of the newest as fit, and the tokens that all of them would take."""
         title = "What was said before:"
         cost = self._tokens.count(title) + 3 * _LINE
-        rendered = [_line(item, material.known.agents) for item in material.items]
-        costs = [self._tokens.count(line) + _LINE for line in rendered]
-        wanted = cost + sum(costs) if costs else 0
-        first = len(rendered)
-        while first and cost + costs[first - 1] <= room:
-            first -= 1
-            cost += costs[first]
+        older = list(material.items)
+        kept: deque[str] = deque()
+        while older:
+            line = _line(older[-1], material.known.agents)
+            more = self._tokens.count(line) + _LINE
+            if cost + more > room:
+                break
+            older.pop()
+            kept.appendleft(line)
+            cost += more
+        wanted = cost + _estimated(older, material.older) if material.items else 0
         while True:
-            kept = rendered[first:]
             text = "\n".join([title, *kept]) if kept else ""
             section = self._section(SectionKind.ITEMS, text, len(kept))
             # Lines that stand together may be more tokens than the same lines apart; hardly ever, but then.
             if section.token_count + 2 * _LINE <= room or not kept:
                 return section, wanted
-            first += 1
+            kept.popleft()
 
     def _section(self, kind: SectionKind, text: str, entries: int = 0) -> Section:
         return Section(kind, text, self._tokens.count(text), entries)
+
+
+def _estimated(items: Sequence[Item], older: Older) -> int:
+    """What items that do not fit would take; their stored counts spare the counting."""
+    texts = sum(item.token_count for item in items) + older.tokens
+    return texts + _AROUND * (len(items) + older.count)
 
 
 def _shortened(text: str, kept: int) -> str:

@@ -46,11 +46,43 @@ class Thread:
         return Place(self.memory_owner, self.agent_id)
 
 
+@dataclass(frozen=True)
+class Reach:
+    """How much of a thread's end is wanted: after the position `after`, at most `items`, and of those the
+    newest that may fit into `tokens`.
+
+    With a turn, what that has stored is wanted in any case, and messages that came after its own are not.
+    """
+
+    after: int
+    items: int
+    tokens: int
+    each: int
+    """What an item takes at least besides its text."""
+    turn_id: UUID | None = None
+    input_item_id: UUID | None = None
+
+
+@dataclass(frozen=True)
+class Recent:
+    """The end of a thread, in its order."""
+
+    items: Sequence[Item]
+    older_count: int = 0
+    """Items within reach that cannot fit any more, and so were not opened."""
+    older_tokens: int = 0
+    """Of their texts."""
+
+
 class TranscriptStore(Protocol):
     """Reads threads of users and of agents alike. Says NOT_FOUND where ConversationStore would."""
 
     async def thread(self, user_id: UUID, conversation_id: UUID) -> Thread:
         """The thread. Must raise NOT_FOUND."""
+        ...
+
+    async def opened(self, user_id: UUID, conversation_id: UUID) -> tuple[Thread, Summary | None]:
+        """The thread and its newest summary. Must raise NOT_FOUND."""
         ...
 
     async def items(
@@ -65,6 +97,10 @@ class TranscriptStore(Protocol):
 
     async def newest(self, user_id: UUID, conversation_id: UUID, after: int, limit: int) -> Sequence[Item]:
         """The newest items after a position, hidden ones too, in the order of the thread."""
+        ...
+
+    async def recent(self, user_id: UUID, conversation_id: UUID, reach: Reach) -> Recent:
+        """As `newest`, but only what may fit into a context; the last ten in any case."""
         ...
 
 

@@ -29,8 +29,9 @@ _s, _c, _i = conversation_summaries.c, conversations.c, items.c
 _CONTENT = cell(_s.content_enc)
 _END = 2**63 - 1
 _THESE = (_s.user_id == bindparam("user_id")) & (_s.conversation_id == bindparam("conversation_id"))
+SUMMARY_COLUMNS = tuple(column for column in _s if column is not _s.user_id)
 _PAGE = Statement(
-    select(*(column for column in _s if column is not _s.user_id))
+    select(*SUMMARY_COLUMNS)
     .where(_THESE, _s.epoch < bindparam("before", type_=BigInteger()))
     .order_by(_s.epoch.desc())
     .limit(bindparam("limit"))
@@ -102,7 +103,7 @@ class PostgresSummaryStore:
             limit=size + 1,
         )
         cipher = await cipher_for(self._keys, user_id, rows, before)
-        page = [_opened(cipher, row) for row in rows[:size]]
+        page = [opened_summary(cipher, row) for row in rows[:size]]
         return Page(page, page[-1].epoch if len(rows) > size else None)
 
     async def add(
@@ -196,7 +197,8 @@ async def _indexed(
     return Written(row["memory_revision"], row["ids"] or [], memories[0].memory.updated_at)
 
 
-def _opened(cipher: UserCipher, row: Record) -> Summary:
+def opened_summary(cipher: UserCipher, row: Record) -> Summary:
+    """A row of SUMMARY_COLUMNS."""
     return Summary(
         id=row["id"],
         conversation_id=row["conversation_id"],

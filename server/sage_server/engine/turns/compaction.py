@@ -132,19 +132,20 @@ class Compaction:
         """The context with the thread as it is by now."""
         transcript = crowd.transcript
         fresh = await self._contexts.transcript(crowd.user_id, crowd.agent, transcript.thread.id, crowd.turn)
-        transcript.summary, transcript.before, transcript.whole = fresh.summary, fresh.before, fresh.whole
+        transcript.summary, transcript.before = fresh.summary, fresh.before
+        transcript.older, transcript.whole = fresh.older, fresh.whole
         return await self._contexts.build(crowd.user_id, crowd.agent, transcript, self._clock.now())
 
 
 def is_due(agent: Agent, transcript: Transcript, context: StepContext) -> bool:
     """Whether the context is fuller than the agent's rules allow."""
     rules, window = agent.profile.compaction, context.window
-    if rules.mode is CompactionMode.OFF or len(transcript.before) < FEWEST:
+    if rules.mode is CompactionMode.OFF or transcript.unsummarised < FEWEST:
         return False
     if not transcript.whole:
         return True
     if rules.mode is CompactionMode.MESSAGES:
-        return len(transcript.before) + len(transcript.own) > rules.message_threshold
+        return transcript.unsummarised + len(transcript.own) > rules.message_threshold
     return window.wanted_tokens > rules.threshold * agent.profile.max_context_tokens
 
 
@@ -155,7 +156,7 @@ def _is_enough(crowd: Crowd, context: StepContext, target: float) -> bool:
     if not transcript.whole:
         return False
     if rules.mode is CompactionMode.MESSAGES:
-        return len(transcript.before) + len(transcript.own) <= rules.message_threshold
+        return transcript.unsummarised + len(transcript.own) <= rules.message_threshold
     return context.window.wanted_tokens <= target or not is_due(agent, transcript, context)
 
 

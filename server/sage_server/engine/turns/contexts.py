@@ -16,16 +16,16 @@ from sage_server.domain.memories import MemorySource
 from sage_server.domain.summaries import Summary
 from sage_server.domain.turns import Turn
 from sage_server.engine.memory_index.cache import IndexCache
-from sage_server.engine.prompt_window import Known, Material, PromptWindow, Window
+from sage_server.engine.prompt_window import NOTHING_OLDER, Known, Material, Older, PromptWindow, Window
 from sage_server.engine.tools.toolbox import OfferedTool, Toolbox
 from sage_server.ports.agents import AgentStore
 from sage_server.ports.blocks import BlockStore
 from sage_server.ports.memories import MemoryStore
 from sage_server.ports.scratchpads import ScratchpadStore
-from sage_server.ports.transcripts import SummaryStore, Thread, TranscriptStore
+from sage_server.ports.transcripts import Reach, Thread, TranscriptStore
 
-_ITEM_TOKENS = 20
-"""No item takes fewer in a context: so many of them can be of use."""
+_ITEM_TOKENS = 28
+"""No item takes fewer in a context, besides those of its text: so many of them can be of use."""
 _FEWEST, _MOST = 200, 5_000
 
 
@@ -40,10 +40,16 @@ class Transcript:
     own: list[Item]
     """The turn's message, and what it has stored since."""
     whole: bool
-    """Whether `before` begins right after the summary."""
+    """Whether `before` and `older` begin right after the summary."""
+    older: Older = NOTHING_OLDER
     names: Mapping[UUID, str] = field(default_factory=dict)
     store: bool = True
     """False if nothing of the turn may be remembered."""
+
+    @property
+    def unsummarised(self) -> int:
+        """How many items come after the summary and before this turn, as far as the thread was looked at."""
+        return len(self.before) + self.older.count
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,6 @@ class Contexts:
         *,
         agents: AgentStore,
         transcripts: TranscriptStore,
-        summaries: SummaryStore,
         blocks: BlockStore,
         scratchpads: ScratchpadStore,
         memories: MemoryStore,
@@ -77,7 +82,6 @@ class Contexts:
     ) -> None:
         self._agents = agents
         self._transcripts = transcripts
-        self._summaries = summaries
         self._blocks = blocks
         self._scratchpads = scratchpads
         self._memories = memories
@@ -92,22 +96,30 @@ class Contexts:
 
         Raises NOT_FOUND if the turn's own message is gone.
         """
-        turn_id = None if turn is None else turn.id
-        thread = await self._transcripts.thread(user_id, conversation_id)
-        summary = await self._summaries.latest(user_id, conversation_id)
-        after = 0 if summary is None else summary.to_seq
-        limit = min(max(agent.profile.max_context_tokens // _ITEM_TOKENS, _FEWEST), _MOST)
-        items = await self._transcripts.newest(user_id, conversation_id, after, limit)
-        own = [item for item in items if turn_id is not None and item.turn_id == turn_id]
+        thread, summary = await self._transcripts.opened(user_id, conversation_id)
+        room = agent.profile.max_context_tokens
+        reach = Reach(
+            after=0 if summary is None else summary.to_seq,
+            items=min(max(room // _ITEM_TOKENS, _FEWEST), _MOST),
+            tokens=room,
+            each=_ITEM_TOKENS,
+            turn_id=None if turn is None else turn.id,
+            input_item_id=None if turn is None else turn.input_item_id,
+        )
+        recent = await self._transcripts.recent(user_id, conversation_id, reach)
+        own = [item for item in recent.items if turn is not None and item.turn_id == turn.id]
         if turn is not None and turn.input_item_id not in (None, *(item.id for item in own[:1])):
             own.insert(0, await self._message(user_id, turn))
-        asked = own[0].seq if own else 0
-        before = [item for item in items if item.turn_id != turn_id or turn_id is None]
-        if asked:
-            before = [item for item in before if not (item.kind is ItemKind.USER and item.seq > asked)]
-        names = {} if thread.agent_id == agent.id else await self._names(user_id)
-        store = turn is None or turn.store
-        return Transcript(thread, summary, before, own, len(items) < limit, names, store)
+        return Transcript(
+            thread=thread,
+            summary=summary,
+            before=[item for item in recent.items if turn is None or item.turn_id != turn.id],
+            own=own,
+            whole=len(recent.items) + recent.older_count < reach.items,
+            older=Older(recent.older_count, recent.older_tokens),
+            names={} if thread.agent_id == agent.id else await self._names(user_id),
+            store=turn is None or turn.store,
+        )
 
     async def build(self, user_id: UUID, agent: Agent, transcript: Transcript, now: datetime) -> StepContext:
         """The context of the next step. Raises CONTEXT_BUDGET_EXCEEDED."""
@@ -125,6 +137,7 @@ class Contexts:
             tools=tools,
             summary=transcript.summary,
             items=transcript.before,
+            older=transcript.older,
             input=transcript.own,
             first_time=_is_first_time(agent, transcript),
         )
@@ -170,8 +183,10 @@ class Contexts:
 def _is_first_time(agent: Agent, transcript: Transcript) -> bool:
     """Whether the agent has never talked with the user, here or in another thread."""
     own, last = transcript.own, agent.last_turn_at
-    if transcript.summary is not None or any(
-        item.kind is ItemKind.ASSISTANT for item in (*transcript.before, *own)
+    if (
+        transcript.summary is not None
+        or transcript.older.count
+        or any(item.kind is ItemKind.ASSISTANT for item in (*transcript.before, *own))
     ):
         return False
     return last is None or (bool(own) and last >= own[0].created_at)
