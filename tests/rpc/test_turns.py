@@ -227,6 +227,9 @@ async def test_a_cancelled_turn_leaves_the_model_and_says_who_cancelled_it(dsn: 
         async for event in (chat := s.client.agent("main").chat("Hello.")):
             events.append(event)
             if isinstance(event, TurnTyping) and event.step == 2:
+                async with asyncio.timeout(30):
+                    while len(s.provider.chats) < 2:  # noqa: ASYNC110 (the provider has no event for it)
+                        await asyncio.sleep(0.01)
                 cancelled = await chat.cancel()
                 assert (cancelled.status, cancelled.cancel_cause) == (
                     TurnStatus.CANCELLED,
