@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from sage_client import (
     TurnTyping,
 )
 from support.agents import answer, heard, model_settings, only, prompt_of, stage
+from support.memory import indexed, texts
 from support.provider import FakeProvider, Step, chat_reply, drop, error_reply, hang
 from support.server import running_server
 
@@ -192,3 +194,23 @@ async def test_a_repeat_shows_the_turn_even_if_by_now_it_would_be_refused(dsn: s
             with pytest.raises(sage_client.InvalidArgument) as reused:
                 await heard(client.agent("main").chat("Other words.", request_id=request_id))
             assert reused.value.reason == "REQUEST_ID_REUSED"
+
+
+async def test_a_message_can_be_searched_whatever_becomes_of_its_turn(dsn: str) -> None:
+    async with stage(dsn, embedding="hash") as s:
+        agent, never = s.client.agent("main"), asyncio.Event()
+        await heard(s.chat("answered", answer("Said.", "Said again.")))
+        await heard(s.chat("silent", answer()))
+        await heard(s.chat("forgotten", answer("Not kept."), store=False))
+        s.provider.script_chat(error_reply(401))
+        await heard(agent.chat("failed"))
+        s.provider.script_chat(chat_reply(answer("Never."), hold=never))
+        running = agent.chat("running")
+        await anext(aiter(running))
+        waiting = agent.chat("waiting")
+        await anext(aiter(waiting))
+        for chat in (waiting, running):
+            await chat.cancel()
+        await indexed(s.client)
+        said = {"answered", "Said.", "Said again.", "silent", "failed", "running", "waiting"}
+        assert set(await texts(s.client)) == said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -85,13 +86,15 @@ def grown(*which: ColumnElement[bool]) -> CTE:
     )
 
 
-def indexed_later(new: CTE, *where: ColumnElement[bool]) -> CTE:
-    """Have the new items of a thread that has grown indexed for recall; a private conversation is never."""
+def indexed_later(new: CTE, *where: ColumnElement[bool], since: ColumnElement[Any] | None = None) -> CTE:
+    """Have the new items of a thread that has grown indexed for recall, with those from the position `since`
+    on, if there is one; a private conversation is never."""
+    first = new.c.base + 1
     return enqueued(
         JobKind.INDEX_ITEMS,
         user_id=bindparam("user_id", type_=Uuid()),
         subject=bindparam("conversation_id", type_=Uuid()),
-        first=new.c.base + 1,
+        first=first if since is None else func.coalesce(since, first),
         last=new.c.base + bindparam("count", type_=BigInteger()),
         source=new,
         where=[~new.c.private, *where],

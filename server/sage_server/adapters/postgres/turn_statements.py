@@ -28,26 +28,29 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.sql import ColumnElement
-from sqlalchemy.sql.selectable import CTE
+from sqlalchemy.sql.selectable import CTE, FromClause
 
 from sage_server.adapters.postgres import replays
 from sage_server.adapters.postgres.database import Statement
 from sage_server.adapters.postgres.event_rows import inserted_events
 from sage_server.adapters.postgres.items import grown, indexed_later, inserted_items
+from sage_server.adapters.postgres.jobs import enqueued
 from sage_server.adapters.postgres.schema import (
     IS_QUEUED,
     IS_RUNNING,
     agents,
     conversations,
     heads,
+    items,
     requests,
     turns,
 )
 from sage_server.adapters.postgres.turn_rows import TURN_COLUMNS, USAGE
 from sage_server.adapters.postgres.usage import added_usage
+from sage_server.domain.jobs import JobKind
 from sage_server.domain.turns import TurnStatus
 
-_t, _c, _h = turns.c, conversations.c, heads.c
+_t, _c, _h, _i = turns.c, conversations.c, heads.c, items.c
 _TIME = DateTime(timezone=True)
 _LEASE_FOR = bindparam("lease_for", type_=Interval())
 _OWNER = bindparam("owner", type_=Uuid())
@@ -56,6 +59,8 @@ _USER = bindparam("user_id", type_=Uuid())
 _TURN = bindparam("turn_id", type_=Uuid())
 _CONVERSATION = bindparam("conversation_id", type_=Uuid())
 _RECALLED = bindparam("recalled", type_=Boolean())
+_UNINDEXED = bindparam("unindexed", type_=Uuid())
+"""The turn's message, while nothing has been indexed of the turn."""
 IS_ACTIVE = IS_QUEUED | IS_RUNNING
 _MINE = (_t.user_id == _USER) & (_t.id == _TURN)
 _HELD = (
@@ -79,7 +84,8 @@ def _numbered(told: ColumnElement[Any], *where: ColumnElement[bool]) -> CTE:
 
 
 def _accept(*, once: bool) -> Statement:
-    """Message, turn, events and kept answer in one statement.
+    """Message, turn, events and kept answer in one statement. The message is indexed with the turn's answer,
+    or its end: see `_commit` and `_cancel`.
 
     It runs at once if no other turn is active. What is active is seen as of the beginning of the statement.
     A turn that was accepted since has made the thread longer: then nothing is stored, so that turns run in
@@ -145,7 +151,6 @@ def _accept(*, once: bool) -> Statement:
             head, select(room.c.base).scalar_subquery(), func.cast(ahead, Integer()), some=True
         ).cte("new_events"),
         begun.cte("begun"),
-        indexed_later(room, _RECALLED),
     )
     if once:
         kept = select(*replays.VALUES.values()).select_from(head)
@@ -192,12 +197,29 @@ HOLD = Statement(
 """Make sure of a turn and its thread before its effects are stored."""
 
 
-def _commit(*, items: bool) -> Statement:
-    """A step, or a turn's end, in one statement, if the lease is still held."""
+def _indexed_alone(source: FromClause, *where: ColumnElement[bool]) -> CTE:
+    """Have the messages of turns indexed that say nothing more: `source` has their ids and threads."""
+    found = source.join(items, (_i.user_id == _USER) & (_i.id == source.c.input_item_id)).join(
+        conversations, (_c.user_id == _i.user_id) & (_c.id == _i.conversation_id)
+    )
+    return enqueued(
+        JobKind.INDEX_ITEMS,
+        user_id=_USER,
+        subject=_i.conversation_id,
+        first=_i.seq,
+        last=_i.seq,
+        source=found,
+        where=[~_c.private, *where],
+    ).cte("job")
+
+
+def _commit(*, growing: bool) -> Statement:
+    """A step, or a turn's end, in one statement, if the lease is still held. What the turn says is indexed,
+    the first time together with the message that it answers."""
     held = select(_t.id).where(_HELD).with_for_update().cte("held")
     is_held = exists(select(held.c.id))
     told = bindparam("told", type_=BigInteger())
-    room = grown(_c.deleted_at.is_(None), is_held) if items else None
+    room = grown(_c.deleted_at.is_(None), is_held) if growing else None
     head = _numbered(told, is_held if room is None else exists(select(room.c.base)))
     ended = bindparam("status", type_=SmallInteger())
     still = ended == int(TurnStatus.RUNNING)
@@ -232,12 +254,17 @@ def _commit(*, items: bool) -> Statement:
         inserted_events(head, base, None).cte("new_events"),
         added_usage(head).cte("used"),
     )
-    if room is not None:
-        statement = statement.add_cte(inserted_items(room).cte("inserted"), indexed_later(room, _RECALLED))
-    return Statement(statement)
+    if room is None:
+        alone = select(_UNINDEXED.label("input_item_id")).select_from(head).cte("alone")
+        return Statement(statement.add_cte(_indexed_alone(alone, _RECALLED)))
+    message = select(_i.seq).where(_i.user_id == _USER, _i.id == _UNINDEXED).scalar_subquery()
+    return Statement(
+        statement.add_cte(inserted_items(room).cte("inserted"), indexed_later(room, _RECALLED, since=message))
+    )
 
 
-COMMIT = {items: _commit(items=items) for items in (False, True)}
+COMMIT = {growing: _commit(growing=growing) for growing in (False, True)}
+"""By whether the step has items."""
 
 
 def _cancel() -> Statement:
@@ -257,10 +284,13 @@ def _cancel() -> Statement:
             ended_at=_NOW,
             last_event=select(head.c.base).scalar_subquery() + which.c.n,
         )
+        .returning(_t.input_item_id, _t.store, _t.message_count)
+        .cte("ended")
     )
     return Statement(
         select(head.c.base.label("event_base")).add_cte(
-            ended.cte("ended"), inserted_events(head, None, None).cte("new_events")
+            inserted_events(head, None, None).cte("new_events"),
+            _indexed_alone(ended, ended.c.store, ended.c.message_count == 0),
         )
     )
 

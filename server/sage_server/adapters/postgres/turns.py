@@ -321,7 +321,6 @@ class PostgresTurnStore:
             "count": 1,
             "tokens": new.input.token_count,
             "at": new.input.created_at,
-            "recalled": turn.store,
             "told_running": len(told),
             "told_waiting": len(new.told),
             "most_ahead": most,
@@ -366,11 +365,13 @@ class PostgresTurnStore:
             "tokens": sum(item.token_count for item in items),
             "at": items[-1].created_at if items else now,
             "conversation_id": turn.conversation_id,
-            "recalled": turn.store and step.message_count > 0,
             **sealed_items(cipher, items),
         }
+        said_before = turn.message_count > 0
         return {
             **(growth if items else {}),
+            "recalled": turn.store and (step.message_count > 0 or (ending is not None and not said_before)),
+            "unindexed": None if said_before else turn.input_item_id,
             **sealed_events(cipher, told.events, now),
             **usage_values([UsageEntry(lease.user_id, record) for record in step.usage]),
             "lease_for": self._lease,
