@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import asyncpg
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from sage_server.adapters.postgres.migrate import migrate
+from sage_server.adapters.postgres.migrate import MIGRATIONS, migrate, newest_revision
 from sage_server.adapters.postgres.schema import metadata
 from support.postgres import TestPostgres
 
@@ -38,3 +40,19 @@ async def test_servers_that_start_together_migrate_once(postgres: TestPostgres) 
         await connection.close()
     finally:
         await postgres.execute(f"DROP DATABASE {name}")
+
+
+def test_the_newest_revision_is_the_head_of_alembic() -> None:
+    assert ScriptDirectory(str(MIGRATIONS)).get_heads() == [newest_revision()]
+
+
+async def test_a_schema_that_is_current_costs_no_alembic(dsn: str) -> None:
+    code = (
+        "import asyncio, sys; from sage_server.adapters.postgres.migrate import migrate;"
+        "asyncio.run(migrate(sys.argv[1])); print('alembic' in sys.modules)"
+    )
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", code, dsn), stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await process.communicate()
+    assert output.split() == [b"False"]

@@ -599,14 +599,16 @@ async def test_nothing_of_queries_addresses_and_pages_is_logged(
 async def test_settings_switch_search_and_pages_on_each_by_itself(site: Site) -> None:
     site.pages |= {"/": page(HTML), "/search": results(result())}
     async with open_web(Settings()) as access:
-        assert (access.can_search, access.can_fetch) == (False, False)
-        with pytest.raises(WebError, match="not switched on"):
-            await access.web.fetch(site.url)
-        with pytest.raises(WebError, match="not switched on"):
-            await access.web.search("tea", 5)
+        assert access is None
     async with open_web(Settings(web_search_url=site.url)) as access:
+        assert access is not None
         assert (access.can_search, access.can_fetch) == (True, False)
         assert len(await access.web.search("tea", 5)) == 1
+        with pytest.raises(WebError, match="not switched on"):
+            await access.web.fetch(site.url)
     async with open_web(Settings(web_fetch=True, web_allowed_hosts="127.0.0.1")) as access:
+        assert access is not None
         assert (access.can_search, access.can_fetch) == (False, True)
         assert (await access.web.fetch(site.url)).text
+        with pytest.raises(WebError, match="not switched on"):
+            await access.web.search("tea", 5)

@@ -243,7 +243,7 @@ class _Opened:
     access: DatabaseAccess
     embedders: Embedders
     models: LanguageModels
-    web: WebAccess
+    web: WebAccess | None
     tokens: TokenCounter
     clock: Clock
 
@@ -325,7 +325,6 @@ async def _build(opened: _Opened) -> Application:
             tokens=tokens,
             owner=me.id,
             models=models,
-            web=opened.web,
             flags=flags.flags,
             usage=usage,
             agents=agents.store,

@@ -60,7 +60,6 @@ class TurnNeeds:
     owner: UUID
     """This process, as leases name it."""
     models: LanguageModels
-    web: WebAccess
     flags: Flags
     usage: UsageMeter
     agents: PostgresAgentStore
@@ -88,7 +87,7 @@ class BuiltTurns:
     loops: list[Loop]
 
 
-def build_toolbox(settings: Settings, memory: MemoryParts, web: WebAccess, flags: Flags) -> Toolbox:
+def build_toolbox(settings: Settings, memory: MemoryParts, web: WebAccess | None, flags: Flags) -> Toolbox:
     """Every tool that this server has."""
     tools: list[AnyTool] = [
         MemoryAppend(),
@@ -102,9 +101,9 @@ def build_toolbox(settings: Settings, memory: MemoryParts, web: WebAccess, flags
         ScratchpadClear(),
         EndTurn(),
     ]
-    if web.can_search:
+    if web is not None and web.can_search:
         tools.append(WebSearch(web.web))
-    if web.can_fetch:
+    if web is not None and web.can_fetch:
         tools.append(FetchPage(web.web))
     return Toolbox(tools, flags, settings.tools_need_user_names)
 

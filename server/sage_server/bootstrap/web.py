@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from sage_server.adapters.web import SearxWeb, WebOptions
 from sage_server.domain.web_addresses import AddressRules, AllowedHosts
 from sage_server.ports.web import WebAccess
 from sage_server.settings import Settings
 
 
 @asynccontextmanager
-async def open_web(settings: Settings) -> AsyncIterator[WebAccess]:
-    """Access to the web until the block ends. Connects to nothing by itself."""
+async def open_web(settings: Settings) -> AsyncIterator[WebAccess | None]:
+    """Access to the web until the block ends, if any of it is switched on. Connects to nothing by itself."""
+    if settings.web_search_url is None and not settings.web_fetch:
+        yield None
+        return
+    from sage_server.adapters.web import SearxWeb, WebOptions  # noqa: PLC0415 (an HTTP client, rarely needed)
+
     allowed = AllowedHosts.parsed(settings.web_allowed_hosts)
     web = SearxWeb(
         WebOptions(
