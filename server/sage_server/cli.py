@@ -226,7 +226,7 @@ def print_root_key() -> None:
 
 
 def main() -> None:
-    """The entry point."""
+    """Do what the arguments say. `__main__.py` is the entry point."""
     app()
 
 
