@@ -21,6 +21,7 @@ from sage_server.domain.errors import Reason, SageError
 from sage_server.domain.summaries import Summary
 from sage_server.engine.instructions import ANSWER_FORMAT, DEFAULT_INSTRUCTION
 from sage_server.engine.json_lines import json_line
+from sage_server.engine.lru import Lru
 from sage_server.engine.tools.toolbox import OfferedTool
 from sage_server.ports.language_model import JsonSchema, PromptMessage, Role
 from sage_server.ports.tokens import TokenCounter
@@ -31,6 +32,8 @@ _CUT = 0.9
 """Of the length that would just fit: the tokens are not spread evenly over a text."""
 _LINE = 1
 """A line break, where it is a token of its own."""
+_OURS = 100
+"""Texts of the server's own whose count is kept: agents may be allowed different tools."""
 _AROUND = 31
 """What a message's line has besides its text, in most cases."""
 _ROLES = {
@@ -137,6 +140,7 @@ class PromptWindow:
 
     def __init__(self, tokens: TokenCounter) -> None:
         self._tokens = tokens
+        self._ours: Lru[str, int] = Lru(_OURS)
 
     def build(self, material: Material) -> Window:
         """The context. The newest items are kept, whole, as many as fit; nothing is left out of the middle.
@@ -161,11 +165,11 @@ class PromptWindow:
         instruction = f"{agent.profile.system_prompt or DEFAULT_INSTRUCTION}\n\n{ANSWER_FORMAT}"
         tools = [tool for tool in material.tools if tool.enabled]
         return [
-            self._section(SectionKind.INSTRUCTION, instruction),
+            self._section(SectionKind.INSTRUCTION, instruction, ours=not agent.profile.system_prompt),
             self._section(SectionKind.TIME, _time(material)),
             self._section(SectionKind.BLOCKS, _blocks(material.blocks), len(material.blocks)),
             self._section(SectionKind.MEMORY_METADATA, _metadata(material)),
-            self._section(SectionKind.TOOLS, _tools(tools), len(tools)),
+            self._section(SectionKind.TOOLS, _tools(tools), len(tools), ours=True),
             self._section(SectionKind.SUMMARY, _summary(material.summary)),
         ]
 
@@ -210,8 +214,14 @@ class PromptWindow:
                 return section, wanted
             kept.popleft()
 
-    def _section(self, kind: SectionKind, text: str, entries: int = 0) -> Section:
-        return Section(kind, text, self._tokens.count(text), entries)
+    def _section(self, kind: SectionKind, text: str, entries: int = 0, *, ours: bool = False) -> Section:
+        """`ours` is a text of the server's own, in most contexts the same, and nobody's secret."""
+        count = self._ours.get(text) if ours else None
+        if count is None:
+            count = self._tokens.count(text)
+            if ours:
+                self._ours.put(text, count)
+        return Section(kind, text, count, entries)
 
 
 def _estimated(items: Sequence[Item], older: Older) -> int:
