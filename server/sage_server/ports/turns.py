@@ -26,6 +26,9 @@ class Lease:
     user_id: UUID
     turn: Turn
     fence: int
+    thread_end: int | None = None
+    """The last position in the thread, if nobody but this turn has said anything there since it was accepted,
+    and so no other turn waits there. None if that is not known."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +108,8 @@ class Stored:
     """What a step became."""
 
     events: Sequence[Event]
-    turn: Turn
-    """As it is now."""
+    lease: Lease
+    """With the turn as it is now."""
 
 
 class EffectConflict(Exception):  # noqa: N818 (the answer to a race, which is run again)

@@ -155,26 +155,26 @@ class TurnWorkers:
 
     async def _run(self, lease: Lease, agent: Agent | None) -> None:
         async with self._room:
-            if not await self._executed(lease, agent):
-                self.left += 1
-                return
-        self.wake(lease.user_id, lease.turn.conversation_id)
+            waits = await self._executed(lease, agent)
+        if waits:
+            self.wake(lease.user_id, lease.turn.conversation_id)
 
     async def _executed(self, lease: Lease, agent: Agent | None) -> bool:
-        """The outermost boundary of a turn: whatever it raises ends it. False if it has not ended."""
+        """The outermost boundary of a turn: whatever it raises ends it. Whether another turn may wait for
+        its end."""
         said = {"turn": lease.turn.id, "user": lease.user_id}
         try:
-            await self._execution.run(lease, agent)
+            return await self._execution.run(lease, agent)
         except LeaseLost:
             _log.info("a turn is in other hands", extra=said)
-            return False
         except SageError as error:
             _log.warning("a turn was left, and is taken up again: %s", error, extra=said)
-            return False
         except Exception as error:  # noqa: BLE001
             _log.error("a turn failed unexpectedly", exc_info=error, extra=said)
             await self._failed(lease)
-        return True
+            return True
+        self.left += 1
+        return False
 
     async def _failed(self, lease: Lease) -> None:
         error = SageError(Reason.INTERNAL, "Something went wrong on the server.")

@@ -338,7 +338,7 @@ class PostgresTurnStore:
             last_event=row["event_base"] + row["told"],
             started_at=now if runs else None,
         )
-        lease = Lease(accepting.user_id, turn, 1) if runs else None
+        lease = Lease(accepting.user_id, turn, 1, thread_end=row["base"] + 1) if runs else None
         return Acceptance(turn.id, lease, events)
 
     async def _refuse(self, accepting: _Accepting) -> None:
@@ -471,7 +471,14 @@ def _stored(lease: Lease, step: Step, told: _Told, row: Record | None, now: date
             retryable=ending.retryable,
             ended_at=now,
         )
-    return Stored(events, after)
+    return Stored(events, replace(lease, turn=after, thread_end=_thread_end(lease, step, row["base"])))
+
+
+def _thread_end(lease: Lease, step: Step, base: int | None) -> int | None:
+    """Every turn that is accepted makes its thread longer. `base` is how long it was, read under its lock."""
+    if not step.items:
+        return lease.thread_end
+    return None if base is None or base != lease.thread_end else base + len(step.items)
 
 
 def _repeated(first: replays.Replay) -> Acceptance:

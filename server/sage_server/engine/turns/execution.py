@@ -107,8 +107,9 @@ class TurnExecution:
     def __init__(self, parts: TurnParts) -> None:
         self._parts = parts
 
-    async def run(self, lease: Lease, agent: Agent | None = None) -> None:
+    async def run(self, lease: Lease, agent: Agent | None = None) -> bool:
         """Run a turn to its end; without `agent` one that waited, or was left behind by another process.
+        False if it is certain that no other turn waits for it.
 
         Whatever is wrong with the turn ends it with a `failed` event. Raises LeaseLost if it is no longer in
         this process's hands, and SageError if it could not be run to an end and should be taken up again.
@@ -118,10 +119,12 @@ class TurnExecution:
             run = await self._begin(lease, spending, agent)
             while run is not None and await self._step(run):
                 pass
+            return run is None or run.turn.active or run.lease.thread_end is None
         except SageError as error:
             if error.reason in _NOT_THE_TURNS:
                 raise
             await self.fail(lease, error, spending)
+            return True
         finally:
             # Spent, and not stored with a step: the turn was cancelled, or is in other hands.
             if spending.usage.model_calls:
@@ -309,7 +312,7 @@ class TurnExecution:
         self._advance(run, stored)
         if effects.memories and effects.space is not None:
             await self._parts.writer.index(
-                run.lease.user_id, stored.turn.memory_revision, effects.memories, effects.space
+                run.lease.user_id, run.turn.memory_revision, effects.memories, effects.space
             )
         self._parts.failpoints.reach("publish.before")
         self._parts.hub.publish(run.lease.user_id, stored.events)
@@ -347,7 +350,7 @@ class TurnExecution:
         return stored
 
     def _advance(self, run: _Run, stored: Stored) -> None:
-        run.lease = replace(run.lease, turn=stored.turn)
+        run.lease = stored.lease
         run.spending.clear()
 
     async def _end(self, lease: Lease, last: Payload, ending: Ending, spending: Spending) -> None:
