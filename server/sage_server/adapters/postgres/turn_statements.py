@@ -162,9 +162,11 @@ ACCEPT = {once: _accept(once=once) for once in (False, True)}
 ACTIVE_TURNS = Statement(
     select(*TURN_COLUMNS)
     .where(_t.user_id == _USER, _t.conversation_id == _CONVERSATION, IS_ACTIVE)
-    .order_by(_t.id)
+    .order_by(_t.first_event)
     .with_for_update()
 )
+"""Several turns are locked in the order of their first events everywhere: one that is passed over, because it
+ended while a statement waited for it, stays locked all the same."""
 ACTIVE_IN = Statement(
     select(*TURN_COLUMNS)
     .where(
@@ -172,7 +174,7 @@ ACTIVE_IN = Statement(
         _t.conversation_id == func.any(bindparam("conversation_ids", type_=ARRAY(Uuid()))),
         IS_ACTIVE,
     )
-    .order_by(_t.id)
+    .order_by(_t.first_event)
     .with_for_update()
 )
 LOCK_THREAD = Statement(
@@ -354,7 +356,7 @@ _mine = (
         IS_RUNNING,
         _t.lease_until > func.clock_timestamp(),
     )
-    .order_by(_t.user_id, _t.id)
+    .order_by(_t.user_id, _t.first_event)
     .with_for_update()
 )
 RENEW = Statement(
