@@ -31,8 +31,8 @@ cluster: $(READY) ## run three replicas on one Postgres behind Envoy, 127.0.0.1:
 	@exec $(BIN)/python scripts/cluster.py
 
 .PHONY: test
-test: $(READY) ## run the tests (ARGS="-k name" for some), all but those behind Envoy
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/web $(ARGS)
+test: $(READY) ## run the tests (ARGS="-k name" for some)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 BROWSER := tests/web/browser
 BROWSER_READY := $(BROWSER)/node_modules/.ready
@@ -45,7 +45,7 @@ $(BROWSER_READY): $(READY) $(wildcard $(BROWSER)/package*.json) $(BROWSER)/requi
 	@touch $@
 
 .PHONY: test-web
-test-web: $(BROWSER_READY) ## the tests behind Envoy, with connect-web in Node too (downloads once)
+test-web: $(BROWSER_READY) ## the tests behind Envoy with connect-web in Node too (downloads once)
 	@$(BIN)/python -m pytest tests/web $(ARGS)
 
 .PHONY: walk

@@ -16,12 +16,14 @@ from sage_server.adapters.embedded_postgres import EmbeddedPostgres
 from sage_server.adapters.postgres.migrate import migrate
 
 TEMPLATE = "sage_template"
+_MEMORY = Path("/dev/shm")
+_ENOUGH = 2 * 1024**3
 
 
 @asynccontextmanager
-async def public_folder() -> AsyncIterator[Path]:
+async def public_folder(parent: Path = Path("/tmp")) -> AsyncIterator[Path]:
     """A temporary folder that the user who runs Postgres can reach, also when the tests run as root."""
-    folder = Path(tempfile.mkdtemp(prefix="sage-test-", dir="/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="sage-test-", dir=parent))
     folder.chmod(0o755)
     try:
         yield folder
@@ -40,8 +42,10 @@ class TestPostgres:
     @classmethod
     @asynccontextmanager
     async def running(cls) -> AsyncIterator[TestPostgres]:
-        """Start one for a test session."""
-        async with public_folder() as folder:
+        """Start one for a test session, in memory where there is enough: what tests write need not survive
+        the machine, and a database for each of them is hundreds of files to flush."""
+        memory = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ENOUGH
+        async with public_folder(_MEMORY if memory else Path("/tmp")) as folder:
             server = await EmbeddedPostgres.start(folder)
             try:
                 postgres = cls(server, folder)
@@ -67,7 +71,7 @@ class TestPostgres:
     async def database(self) -> AsyncIterator[str]:
         """A fresh database with the schema; gone afterwards."""
         name = f"test_{uuid4().hex}"
-        await self.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+        await self.execute(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE} STRATEGY FILE_COPY")
         try:
             yield self.dsn(name)
         finally:
