@@ -42,7 +42,7 @@ class RetryPolicy:
     means. `max_attempts=1` turns retries off.
     """
 
-    max_attempts: int = 5
+    max_attempts: int = 7
     initial_backoff: float = 0.2
     max_backoff: float = 5.0
     multiplier: float = 2.0

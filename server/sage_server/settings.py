@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from sage_server.domain.identity import TENANT_PATTERN
@@ -17,6 +17,7 @@ from sage_server.domain.web_addresses import AllowedHosts
 from sage_server.model_providers import model_providers
 
 PREFIX = "SAGE_"
+MAX_PORT = 65_535
 # Of the client's command line, which may run in the same shell.
 CLIENT_PREFIX = "SAGE_CLIENT_"
 # Of the proxy in front of it, likewise: scripts/proxy.py.
@@ -268,6 +269,16 @@ class Settings(BaseSettings):
         default="info", description="What is logged."
     )
     log_format: Literal["text", "json"] = Field(default="text", description="For people or for machines.")
+
+    @field_validator("listen", "metrics_listen")
+    @classmethod
+    def _addresses(cls, value: str, info: ValidationInfo) -> str:
+        if value.startswith("unix:") or (value == "off" and info.field_name == "metrics_listen"):
+            return value
+        host, _, port = value.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > MAX_PORT:
+            raise ValueError("must be an address and a port, as 127.0.0.1:50051")
+        return value
 
     @field_validator("web_allowed_hosts")
     @classmethod

@@ -135,7 +135,7 @@ async def test_what_is_exported_is_imported_again(sage: Cli, server: RunningServ
     assert await sage.parsed("export", str(file)) == counts
     other = Cli(server.address, f"other-{made['id']}")
     assert "Imported 1 conversation and 1 memory." in await other.ok("import", str(file))
-    again = await other("import", str(file))
+    again = await other("import", "-", typed=file.read_text())
     assert "Imported nothing." in again.out
     assert "There already: 1 conversation and 1 memory." in again.err
     assert (await other.parsed("import", str(file)))["skipped"] == counts

@@ -171,3 +171,21 @@ def test_the_client_itself_needs_neither_typer_nor_rich() -> None:
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         check=True,
     )
+
+
+async def test_of_several_files_the_wrong_one_is_named_and_the_others_are_taken_in(
+    sage: Cli, tmp_path: Path
+) -> None:
+    for name, text in (("good.md", "Beans"), ("empty.md", ""), ("fine.md", "Peas")):
+        (tmp_path / name).write_text(text)
+    told = await sage("docs", "add", *(str(tmp_path / name) for name in ("good.md", "empty.md", "fine.md")))
+    assert told.code == 1
+    assert [line for line in told.err.splitlines() if "empty.md" in line]
+    assert {one["title"] for one in await sage.parsed("docs", "list")} == {"good.md", "fine.md"}
+
+
+@pytest.mark.parametrize("message", ["", "  "])
+async def test_an_empty_message_is_wrong_usage_and_not_a_talk(sage: Cli, message: str) -> None:
+    told = await sage("chat", message)
+    assert (told.code, told.out) == (2, "")
+    assert "the message is empty" in told.err

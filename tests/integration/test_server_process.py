@@ -202,6 +202,10 @@ async def test_the_doctor_says_what_is_wrong(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
+        (
+            {"SAGE_TLS_CERTIFICATE": __file__, "SAGE_TLS_KEY": __file__},
+            "SAGE_TLS_CERTIFICATE and SAGE_TLS_KEY",
+        ),
         ({"SAGE_LISTEN": "0.0.0.0:50051"}, "without authentication the server serves loopback only"),
         ({"SAGE_POOL_MAX": "many"}, "SAGE_POOL_MAX"),
         ({"SAGE_LISTNE": "x"}, "SAGE_LISTNE: there is no such setting"),

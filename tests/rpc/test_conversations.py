@@ -6,10 +6,12 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
+import grpc
 import pytest
 
 import sage_client
 from sage_client import AsyncSageClient, ConversationMemory, ConversationOrder, ItemKind, ItemOrder, NewItem
+from support.contract import BY_NAME, call
 from support.server import RunningServer, running_server
 
 
@@ -280,3 +282,16 @@ async def test_retention_and_an_undeletion_never_leave_half_a_conversation(dsn: 
             items = [item async for item in client.conversations.items(thread.id)]
             assert len(items) == (await client.conversations.get(thread.id)).message_count == 20
         assert {c.id async for c in client.conversations.list()} == {thread.id for thread in kept}
+
+
+async def test_closing_a_client_for_another_user_leaves_the_first_one_open(client: AsyncSageClient) -> None:
+    async with client.with_options(user="ada") as other:
+        await other.conversations.create("Hers")
+    assert (await client.conversations.create("Mine")).title == "Mine"
+
+
+@pytest.mark.parametrize("name", ["%FF", "a%0Ab", "x" * 257])
+async def test_a_name_that_is_none_does_not_become_the_local_user(server: RunningServer, name: str) -> None:
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        answer = await call(channel, BY_NAME["ListConversations"], metadata=(("x-sage-user", name),))
+    assert (answer.code, answer.problem) == (grpc.StatusCode.UNAUTHENTICATED, "no_user")

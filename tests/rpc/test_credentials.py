@@ -390,7 +390,7 @@ async def test_a_request_id_of_one_tenant_is_not_replayed_to_another(guarded: Gu
 async def test_a_key_that_names_no_user_is_refused_where_a_user_is_needed(guarded: Guarded) -> None:
     for role in ("service", "admin", "operator"):
         for method in USERS:
-            for metadata in ((), (user(""),), (user("x" * 257),), (user("a%00b"),)):
+            for metadata in ((), (user(""),), (user("x" * 257),), (user("a%00b"),), (user("%FF"),)):
                 answer = await guarded.call(method, bearer(guarded.keys[role]), *metadata)
                 assert answer.code is Code.UNAUTHENTICATED, method.full_name
                 assert answer.reason == "ERROR_REASON_UNAUTHENTICATED"
@@ -482,7 +482,7 @@ async def test_without_jwts_configured_every_token_is_refused(dsn: str, tmp_path
         assert (answer.code, answer.problem) == (Code.UNAUTHENTICATED, "invalid")
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0:50051", "[::]:50051", "192.168.1.5:1", "example.com:1", ":1"])
+@pytest.mark.parametrize("address", ["0.0.0.0:50051", "[::]:50051", "192.168.1.5:1", "example.com:1"])
 def test_without_authentication_another_address_than_loopback_is_refused(
     monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:

@@ -118,13 +118,30 @@ async def test_a_block_that_somebody_changed_stays_and_one_that_nobody_did_is_fi
         await other.memory.blocks.update("human", value="I am Ben.")
         done = await other.takeout.import_((tmp_path / "all").read_bytes())
         assert (done.created.blocks, done.skipped.blocks) == (3, 1)
+        assert done.different_blocks == ("human",)
         assert (await other.memory.blocks.get("human")).value == "I am Ben."
         assert (await other.memory.blocks.get("persona")).value == "I am terse."
+
+
+async def test_a_file_that_was_cut_short_is_told_and_can_be_brought_in_again(
+    server: RunningServer, client: AsyncSageClient, tmp_path: Path
+) -> None:
+    await live(client)
+    file = tmp_path / "all"
+    written = await client.takeout.export_to(file)
+    lines = file.read_bytes().splitlines(keepends=True)
+    async with sage_client.connect_async(server.address, user="somebody") as other:
+        with pytest.raises(ValueError, match="cut short"):
+            await other.takeout.import_(b"".join(lines[:-1]))
+        done = await other.takeout.import_(file)
+        assert done.created == TakeoutCounts()
+        assert done.skipped == written
 
 
 @pytest.mark.parametrize(
     "line",
     [
+        {"type": "takeout", "version": 2},
         {"type": "memory", "text": "x"},
         {"type": "memory", "text": 1, "agent": "", "tags": [], "metadata": {}, "trust": "user"},
         {"type": "block", "label": "x", "agent": "", "description": "", "value": "", "char_limit": "9"},

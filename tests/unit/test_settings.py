@@ -78,3 +78,14 @@ def test_variables_of_the_clients_command_line_are_no_settings_of_the_server(
     assert settings(monkeypatch, SAGE_CLIENT_ADDRESS="127.0.0.1:1", SAGE_CLIENT_TOKEN="x")
     with pytest.raises(SettingsError, match="SAGE_CLIENTS: there is no such setting"):
         settings(monkeypatch, SAGE_CLIENTS="x")
+
+
+@pytest.mark.parametrize(
+    "address", ["foo", "127.0.0.1", "127.0.0.1:99999", ":50051", "127.0.0.1:http", "off"]
+)
+def test_an_address_without_a_port_is_refused(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    with pytest.raises(SettingsError, match=r"^SAGE_LISTEN: must be an address and a port"):
+        settings(monkeypatch, SAGE_LISTEN=address)
+    if address != "off":
+        with pytest.raises(SettingsError, match=r"^SAGE_METRICS_LISTEN: "):
+            settings(monkeypatch, SAGE_METRICS_LISTEN=address)

@@ -52,6 +52,7 @@ class AsyncSageClient:
     ) -> None:
         self.channel = channel
         self.options = options
+        self._opened = stubs is None
         # Making them takes longer than a call: clients on one channel share them.
         self.stubs = stubs or AsyncStubs(channel)
         self.transport = AsyncTransport(options)
@@ -124,7 +125,8 @@ class AsyncSageClient:
     ) -> AsyncSageClient:
         """A client on the same channel that differs in what is given: `client.with_options(user="maria")`.
 
-        It is cheap, so a backend can make one for each request. Closing either closes the channel of both.
+        It is cheap, so a backend can make one for each request. Closing it closes nothing: the channel is
+        the first client's.
         """
         options = self.options
         if not isinstance(token, Unset):
@@ -140,8 +142,9 @@ class AsyncSageClient:
         return AsyncSageClient(self.channel, options, self.stubs)
 
     async def close(self) -> None:
-        """Close the channel. Running calls are cancelled."""
-        await self.channel.close()
+        """Close the channel, if this client opened it. Running calls are cancelled."""
+        if self._opened:
+            await self.channel.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -51,6 +51,7 @@ class SageClient:
     def __init__(self, channel: grpc.Channel, options: ClientOptions, stubs: Stubs | None = None) -> None:
         self.channel = channel
         self.options = options
+        self._opened = stubs is None
         # Making them takes longer than a call: clients on one channel share them.
         self.stubs = stubs or Stubs(channel)
         self.transport = Transport(options)
@@ -123,7 +124,8 @@ class SageClient:
     ) -> SageClient:
         """A client on the same channel that differs in what is given: `client.with_options(user="maria")`.
 
-        It is cheap, so a backend can make one for each request. Closing either closes the channel of both.
+        It is cheap, so a backend can make one for each request. Closing it closes nothing: the channel is
+        the first client's.
         """
         options = self.options
         if not isinstance(token, Unset):
@@ -139,8 +141,9 @@ class SageClient:
         return SageClient(self.channel, options, self.stubs)
 
     def close(self) -> None:
-        """Close the channel. Running calls are cancelled."""
-        self.channel.close()
+        """Close the channel, if this client opened it. Running calls are cancelled."""
+        if self._opened:
+            self.channel.close()
 
     def __enter__(self) -> Self:
         return self

@@ -11,11 +11,16 @@ from sage_client._sync.conversations import Conversations
 from sage_client._sync.memory import Memories
 from sage_client._wire.takeout import (
     AgentLine,
+    Begin,
     BlockLine,
+    End,
     MemoryLine,
+    TakeoutError,
     TakeoutLine,
     agent_line,
+    begin_line,
     block_line,
+    end_line,
     memory_key,
     memory_line,
     separated,
@@ -49,6 +54,7 @@ class Takeout:
         An iterator that ends without an error has given all of it.
         """
         agents = [agent for agent in self._agents.list()]
+        yield ExportChunk(begin_line())
         for agent in agents:
             yield ExportChunk(agent_line(agent))
         counts = TakeoutCounts(agents=len(agents))
@@ -63,6 +69,7 @@ class Takeout:
                 counts += TakeoutCounts(memories=1)
         for event in self._conversations.export(show_deleted=True, include_agents=True):
             if isinstance(event, ExportDone):
+                yield ExportChunk(end_line())
                 yield counts + TakeoutCounts(conversations=event.conversations, items=event.items)
             else:
                 yield event
@@ -94,12 +101,14 @@ class Takeout:
 
         What is there already stays as it is, so an import that failed on the way can simply be repeated. A
         block that nobody has changed yet is filled. Agents' own threads become conversations, and chunks of
-        documents archival memories: search finds both. Raises ValueError for a file that is none.
+        documents archival memories: search finds both. Raises ValueError for a file that is none, and for one
+        that was cut short, when all that is in it has been brought in.
         """
         done, bytes_done, total_bytes = TakeoutImported(), 0, source_size(source)
-        known = _Known()
+        known, ends = _Known(), True
         for piece in pieces(source):
             own, rest = separated(piece)
+            ends = _ends(own, before=ends)
             for start in range(0, len(own), _BATCH):
                 done += self._take(own[start : start + _BATCH], known)
             threads = self._conversations.import_piece(rest, bytes_done, total_bytes, on_progress)
@@ -108,6 +117,8 @@ class Takeout:
                 TakeoutCounts(conversations=threads.conversations_skipped, items=threads.items_skipped),
             )
             bytes_done += len(piece.jsonl)
+        if not ends:
+            raise TakeoutError("the file was cut short: its end is missing")
         return done
 
     def _take(self, lines: Sequence[TakeoutLine], known: _Known) -> TakeoutImported:
@@ -118,7 +129,7 @@ class Takeout:
                 case AgentLine():
                     done += _counted(TakeoutCounts(agents=1), created=self._take_agent(line))
                 case BlockLine():
-                    done += _counted(TakeoutCounts(blocks=1), created=self._take_block(line))
+                    done += self._take_block(line)
                 case MemoryLine():
                     memories.append(line.memory)
         return done + self._take_memories(memories, known)
@@ -134,7 +145,8 @@ class Takeout:
             return True
         return False
 
-    def _take_block(self, line: BlockLine) -> bool:
+    def _take_block(self, line: BlockLine) -> TakeoutImported:
+        one = TakeoutCounts(blocks=1)
         blocks = self._memory.blocks
         try:
             there = blocks.get(line.label, agent=line.agent)
@@ -147,9 +159,11 @@ class Takeout:
                 char_limit=line.char_limit,
                 read_only=line.read_only,
             )
-            return True
-        if there.revision > 1 or there.value == line.value:
-            return False
+            return TakeoutImported(created=one)
+        if there.value == line.value:
+            return TakeoutImported(skipped=one)
+        if there.revision > 1:
+            return TakeoutImported(skipped=one, different_blocks=(line.label,))
         blocks.update(
             line.label,
             agent=line.agent,
@@ -159,7 +173,7 @@ class Takeout:
             read_only=line.read_only,
             etag=there.etag,
         )
-        return True
+        return TakeoutImported(created=one)
 
     def _take_memories(self, memories: Sequence[NewMemory], known: _Known) -> TakeoutImported:
         if not memories:
@@ -182,6 +196,17 @@ class _Known:
 
     def __init__(self) -> None:
         self.memories: set[tuple[str, str]] | None = None
+
+
+def _ends(lines: Sequence[TakeoutLine], *, before: bool) -> bool:
+    """Whether what was begun is ended."""
+    for line in lines:
+        match line:
+            case Begin():
+                before = False
+            case End():
+                before = True
+    return before
 
 
 def _counted(counts: TakeoutCounts, *, created: bool) -> TakeoutImported:

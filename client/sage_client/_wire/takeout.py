@@ -14,7 +14,8 @@ from sage_client.models.blocks import Block
 from sage_client.models.memory import Memory, MemorySource, MemoryTrust, NewMemory
 
 Json: TypeAlias = Mapping[str, object]
-_OWN = {"agent", "block", "memory"}
+_OWN = {"takeout", "agent", "block", "memory", "end"}
+_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +45,31 @@ class MemoryLine:
     memory: NewMemory
 
 
-TakeoutLine = AgentLine | BlockLine | MemoryLine
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The first line of a takeout: there must be an end as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The last line of a takeout. A file without it was cut short."""
+
+
+TakeoutLine = Begin | AgentLine | BlockLine | MemoryLine | End
 
 
 class TakeoutError(ValueError):
-    """A line of the file is not what an export writes. The message names the line and does not quote it."""
+    """The file is not what an export writes. The message names the line and does not quote it."""
+
+
+def begin_line() -> bytes:
+    """The first line, which names the version of the format."""
+    return _line({"type": "takeout", "version": _VERSION})
+
+
+def end_line() -> bytes:
+    """The last line."""
+    return _line({"type": "end"})
 
 
 def agent_line(agent: Agent) -> bytes:
@@ -132,6 +153,12 @@ def _parsed(raw: bytes, number: int) -> TakeoutLine | None:
 
 def _read(value: Json) -> TakeoutLine:
     match value["type"]:
+        case "takeout":
+            if _number(value, "version") != _VERSION:
+                raise ValueError
+            return Begin()
+        case "end":
+            return End()
         case "agent":
             return AgentLine(
                 _text(value, "name"),

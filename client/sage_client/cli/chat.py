@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from sage_client.cli import failures
-from sage_client.cli.session import Session, session_of
+from sage_client.cli.session import Session, UsageProblemError, session_of
 from sage_client.cli.talk import Talk
 
 
@@ -17,8 +17,8 @@ def chat(
     ctx: typer.Context,
     *,
     message: Annotated[
-        str, typer.Argument(help="One message. Default: a talk, line by line.", show_default=False)
-    ] = "",
+        str | None, typer.Argument(help="One message. Default: a talk, line by line.", show_default=False)
+    ] = None,
     agent: Annotated[str, typer.Option(help="Whom to talk to.")] = "main",
     conversation: Annotated[
         str,
@@ -35,9 +35,11 @@ def chat(
     Example: sage chat "What did I want to sow in May?"
     """
     session = session_of(ctx)
+    if message is not None and not message.strip():
+        raise UsageProblemError("the message is empty")
     session.ensure_agent(agent)
     talk = Talk(session, agent, conversation)
-    if message:
+    if message is not None:
         raise typer.Exit(talk.say(message))
     raise typer.Exit(_typed(session, talk, agent) if sys.stdin.isatty() else _piped(talk))
 

@@ -47,6 +47,9 @@ def show(output: Output, preview: ContextPreview, *, full: bool = False) -> None
     for section in preview.sections:
         length = Text(bar(section.token_count / largest, room))
         table.add_row(section.kind.replace("_", " "), f"{section.token_count:,}", length)
+    rest = preview.token_count - sum(section.token_count for section in preview.sections)
+    if rest > 0:
+        table.add_row("format", f"{rest:,}", Text(bar(rest / largest, room)))
     output.out.print(table)
     share = preview.token_count / preview.max_context_tokens if preview.max_context_tokens else 0
     used = f"{preview.token_count:,} of {preview.max_context_tokens:,} tokens ({share:.0%})"

@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 from rich.progress import Progress, TaskID
 
+from sage_client.cli import failures
 from sage_client.cli.output import FAINT, ID, Column
 from sage_client.cli.session import Session, UsageProblemError, confirm, first, session_of
 from sage_client.cli.texts import counted, size, when
+from sage_client.errors import InvalidArgument, SageError
 from sage_client.models.documents import IngestDone, IngestEvent, IngestProgress
 
 app = typer.Typer(
@@ -40,14 +42,24 @@ def add(
     session = session_of(ctx)
     if title and len(files) > 1:
         raise UsageProblemError("--title is for one file")
+    added: list[tuple[Path, IngestDone]] = []
+    refused: list[tuple[Path, SageError]] = []
     with session.output.progress() as progress:
-        added = [
-            _add(session, progress, file, title=title or file.name, tags=tag or [], agent=agent)
-            for file in files
-        ]
-    if not session.output.document(added):
-        for file, done in zip(files, added, strict=True):
+        for file in files:
+            try:
+                done = _add(session, progress, file, title=title or file.name, tags=tag or [], agent=agent)
+            except InvalidArgument as error:
+                # Something about this file; the others may do.
+                refused.append((file, error))
+            else:
+                added.append((file, done))
+    if not session.output.document([done for _, done in added]):
+        for file, done in added:
             session.output.done(_said(file, done))
+    for file, why in refused:
+        session.output.problem(f"{file}: {failures.line(why)}")
+    if refused:
+        raise typer.Exit(failures.FAILED)
 
 
 @app.command("list")

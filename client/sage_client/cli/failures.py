@@ -31,7 +31,7 @@ def show(output: Output, error: SageError, address: str) -> int:
             "or say where it is with --address or SAGE_CLIENT_ADDRESS."
         )
     else:
-        output.problem(_line(error))
+        output.problem(line(error))
     return NOT_THERE if absent else FAILED
 
 
@@ -41,7 +41,8 @@ def show_turn(output: Output, event: TurnFailed) -> None:
     output.problem(f"the turn failed: {event.message}{again} ({event.reason}, turn {event.turn_id})")
 
 
-def _line(error: SageError) -> str:
+def line(error: SageError) -> str:
+    """A failed call in one line."""
     text = error.message
     for violation in error.field_violations:
         if violation.description not in text:

@@ -93,7 +93,15 @@ def confirm(question: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise UsageProblemError("give --yes: this cannot be taken back, and there is nobody to ask")
-    typer.confirm(question, abort=True, err=True)
+    try:
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort as error:
+        # Both Ctrl-C and the end of input, and only the former is an interruption.
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise
+    if not agreed:
+        raise typer.Abort
 
 
 def text_given(text: str) -> str:

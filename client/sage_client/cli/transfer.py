@@ -45,7 +45,7 @@ def export_command(
 def import_command(
     ctx: typer.Context,
     *,
-    file: Annotated[Path, typer.Argument(help="A file that `export` wrote.", exists=True, dir_okay=False)],
+    file: Annotated[Path, typer.Argument(help="A file that `export` wrote; `-` for standard input.")],
 ) -> None:
     """Read a file that `export` wrote.
 
@@ -54,6 +54,8 @@ def import_command(
     Example: sage import maria.jsonl
     """
     session = session_of(ctx)
+    if str(file) != "-" and not file.is_file():
+        raise UsageProblemError(f"{file}: there is no such file")
     with session.output.progress() as progress:
         task = progress.add_task("Importing", total=None)
 
@@ -61,13 +63,17 @@ def import_command(
             progress.update(task, total=at.total_bytes, completed=at.bytes_done)
 
         try:
-            done = session.client.takeout.import_(file, on_progress=show)
+            source = sys.stdin.buffer.read() if str(file) == "-" else file
+            done = session.client.takeout.import_(source, on_progress=show)
         except ValueError as error:
             raise UsageProblemError(f"{file}: {error}") from None
     if not session.output.document(done):
         session.output.done(f"Imported {_listed(done.created)}.")
         if done.skipped != TakeoutCounts():
             session.output.note(f"There already: {_listed(done.skipped)}.")
+        if done.different_blocks:
+            labels = ", ".join(done.different_blocks)
+            session.output.note(f"Left as they are, although the file has another text: {labels}.")
 
 
 def export_conversations(session: Session, file: Path, ids: Sequence[str]) -> None:

@@ -32,10 +32,18 @@ TakeoutEvent = ExportChunk | ExportProgress | TakeoutCounts
 
 @dataclass(frozen=True, slots=True)
 class TakeoutImported:
-    """What was created, and what was left as it is because it was there already."""
+    """What was created, and what was left as it is because it was there already.
+
+    `different_blocks` are the labels of those left as they are although the file has another text for them.
+    """
 
     created: TakeoutCounts = TakeoutCounts()
     skipped: TakeoutCounts = TakeoutCounts()
+    different_blocks: tuple[str, ...] = ()
 
     def __add__(self, other: TakeoutImported) -> TakeoutImported:
-        return TakeoutImported(self.created + other.created, self.skipped + other.skipped)
+        return TakeoutImported(
+            self.created + other.created,
+            self.skipped + other.skipped,
+            self.different_blocks + other.different_blocks,
+        )

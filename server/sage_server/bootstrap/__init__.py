@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -591,6 +592,13 @@ def _server_options(settings: Settings) -> ServerOptions:
     tls = None
     if settings.tls_certificate is not None and settings.tls_key is not None:
         tls = TlsFiles(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
+        try:
+            # gRPC would say of files that are none that the address cannot be listened on.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(tls.certificate, tls.key)
+        except ssl.SSLError:
+            raise SettingsError(
+                "SAGE_TLS_CERTIFICATE and SAGE_TLS_KEY: must be a certificate and its private key (PEM)"
+            ) from None
     return ServerOptions(settings.listen, tls, settings.reflection, settings.max_request_bytes)
 
 

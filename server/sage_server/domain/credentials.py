@@ -19,7 +19,8 @@ _MESSAGES: dict[Problem, str] = {
     "expired": "The credentials have expired.",
     "revoked": "The API key was revoked.",
     "invalid": "The token is not valid here.",
-    "no_user": "Name the user that the call acts for in the metadata `x-sage-user`.",
+    "no_user": "Name the user that the call acts for in the metadata `x-sage-user`: 1 to 256 characters "
+    "without control characters, as percent-encoded UTF-8.",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from datetime import UTC, datetime
 from typing import TypeAlias
 from uuid import UUID
@@ -97,7 +98,7 @@ class Authentication:
     async def _caller(self, tenant: str, role: Role, external_id: str | None, admin: bool) -> Caller:  # noqa: FBT001
         if admin:
             return Caller(tenant, role, None)
-        if not external_id or len(external_id) > MAX_EXTERNAL_ID or "\0" in external_id:
+        if not external_id or not _is_name(external_id):
             raise unauthenticated("no_user")
         return Caller(tenant, role, await self._user(tenant, external_id))
 
@@ -136,6 +137,13 @@ class Authentication:
         if self._clock.now() >= found.expires_at:
             raise unauthenticated("expired")
         return found
+
+
+def _is_name(external_id: str) -> bool:
+    """Whether it can be somebody's: not too long, valid Unicode, without control characters."""
+    return len(external_id) <= MAX_EXTERNAL_ID and not any(
+        unicodedata.category(letter) in {"Cc", "Cs"} for letter in external_id
+    )
 
 
 def _bearer(authorization: str | None) -> str:

@@ -40,8 +40,5 @@ class Authenticate(Interceptor):
 
 
 def _named_user(call: Call) -> str | None:
-    """The user in the metadata, percent-decoded. What is no UTF-8 names nobody."""
-    try:
-        return unquote(call.text(USER) or "", errors="strict") or None
-    except UnicodeDecodeError:
-        return None
+    """The user in the metadata, percent-decoded. What is no UTF-8 stays what it is: no name, but not none."""
+    return unquote(call.text(USER) or "", errors="surrogateescape") or None
