@@ -32,7 +32,7 @@ cluster: $(READY) ## run three replicas on one Postgres behind Envoy, 127.0.0.1:
 
 .PHONY: test
 test: $(READY) ## run the tests (ARGS="-k name" for some)
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile $(ARGS)
 
 BROWSER := tests/web/browser
 BROWSER_READY := $(BROWSER)/node_modules/.ready
