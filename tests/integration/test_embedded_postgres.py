@@ -25,6 +25,7 @@ import pytest
 from sqlalchemy import make_url
 
 from sage_server.adapters.embedded_postgres import EmbeddedPostgres, EmbeddedPostgresError, default_data_dir
+from sage_server.adapters.embedded_postgres import cluster as cluster_module
 from sage_server.adapters.embedded_postgres.runtime import RunAs
 
 AS_ROOT = os.geteuid() == 0
@@ -542,6 +543,31 @@ def test_nothing_that_a_person_wrote_reaches_the_log(data_dir: Path) -> None:
     assert "was terminated by signal 11" in log
     assert CANARY not in log
     assert stat.S_IMODE((data_dir / "postgres.log").stat().st_mode) == 0o600
+
+
+def test_one_that_cannot_shut_down_is_ended_and_what_it_acknowledged_is_there(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that was restarting its processes when it was asked to."""
+    monkeypatch.setattr(cluster_module, "_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr(cluster_module, "_ASK_EVERY_SECONDS", 0.3)
+
+    async def write(postgres: EmbeddedPostgres) -> None:
+        connection = await asyncpg.connect(postgres.dsn)
+        await connection.execute("CREATE TABLE outlived AS SELECT 1 AS one")
+        checkpointer = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'checkpointer'"
+        os.kill(await connection.fetchval(checkpointer), signal.SIGSTOP)
+        await connection.close()
+
+    async def read(postgres: EmbeddedPostgres) -> None:
+        connection = await asyncpg.connect(postgres.dsn)
+        assert await connection.fetchval("SELECT one FROM outlived") == 1
+        await connection.execute("DROP TABLE outlived")
+        await connection.close()
+
+    with_postgres(data_dir, write)
+    with_postgres(data_dir, read)
+    assert "received immediate shutdown request" in (data_dir / "postgres.log").read_text()
 
 
 def test_postgres_sees_neither_our_environment_nor_our_terminal(data_dir: Path) -> None:

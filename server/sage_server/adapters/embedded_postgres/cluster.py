@@ -24,6 +24,7 @@ _log = logging.getLogger("sage.postgres")
 _START_SECONDS = 120.0
 _STOP_SECONDS = 60.0
 _ASK_EVERY_SECONDS = 3.0
+_PATIENCE_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,8 @@ async def _adopt_or_launch(layout: _Layout) -> Postmaster:
 
 
 async def _shut_down(layout: _Layout) -> None:
-    """Shut down fast and wait for the last process to go. A server that no Sage launched is left alone."""
+    """Shut down fast, in the end at once, and wait for the last process to go. A server that no Sage launched
+    is left alone."""
     alive = FileLock(layout.alive)
     try:
         postmaster = read_postmaster(layout.pgdata)
@@ -176,12 +178,13 @@ async def _shut_down(layout: _Layout) -> None:
         if not postmaster.ask_to_stop():
             _log.warning("leaving Postgres running: cannot reach its process %d from here", postmaster.pid)
             return
-        deadline = time.monotonic() + _STOP_SECONDS
-        ask_again = time.monotonic() + _ASK_EVERY_SECONDS
+        begun = time.monotonic()
+        deadline, ask_again = begun + _STOP_SECONDS, begun + _ASK_EVERY_SECONDS
         while not alive.try_exclusive():
             if time.monotonic() > ask_again:
-                # One that was restarting its processes after a crash can miss the first request.
-                postmaster.ask_to_stop()
+                # One that was restarting its processes after a crash can miss the first request, or wait for
+                # a process of its own for ever.
+                postmaster.ask_to_stop(at_once=time.monotonic() > begun + _PATIENCE_SECONDS)
                 ask_again += _ASK_EVERY_SECONDS
             if time.monotonic() > deadline:
                 _log.warning("Postgres (pid %d) is still shutting down; not waiting for it", postmaster.pid)

@@ -120,12 +120,13 @@ class Postmaster:
             return False
         return os.fsencode(self.pgdata) in arguments
 
-    def ask_to_stop(self) -> bool:
-        """Request a fast shutdown; False when the process is not there or is another one."""
+    def ask_to_stop(self, *, at_once: bool = False) -> bool:
+        """Request a fast shutdown or, `at_once`, one without a last checkpoint, which the next start makes up
+        for; False when the process is not there or is another one."""
         if Path("/proc/self/cmdline").exists() and not self.is_visible():
             return False
         try:
-            os.kill(self.pid, signal.SIGINT)
+            os.kill(self.pid, signal.SIGQUIT if at_once else signal.SIGINT)
         except ProcessLookupError:
             return False
         return True
