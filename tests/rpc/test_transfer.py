@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import sage_client
-from sage_client import AsyncSageClient, ItemKind, NewItem
+from sage_client import AsyncSageClient, ExportChunk, ItemKind, NewItem
 from support.server import RunningServer
 
 
@@ -98,3 +98,14 @@ async def test_a_bad_line_is_named_and_nothing_is_stored(client: AsyncSageClient
         assert "line 2" in str(refused.value)
         assert refused.value.field_violations[0].field == "jsonl"
     assert [c async for c in client.conversations.list()] == []
+
+
+async def test_conversations_without_items_come_in_pieces_as_well(client: AsyncSageClient) -> None:
+    """However many there are: no more than a piece is held at a time."""
+    large = {f"{n:064}": "x" * 512 for n in range(32)}
+    for n in range(40):
+        await client.conversations.create(f"Empty {n}", metadata=large)
+    chunks = [event.jsonl async for event in client.conversations.export() if isinstance(event, ExportChunk)]
+    assert len(chunks) > 2
+    assert max(map(len, chunks)) < 300_000
+    assert b"".join(chunks).count(b"\n") == 40

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from sage_client._async.agents import MAIN, AsyncAgents
 from sage_client._async.conversations import AsyncConversations
 from sage_client._async.memory import AsyncMemories
+from sage_client._async.transfer import save
 from sage_client._wire.takeout import (
     AgentLine,
     Begin,
@@ -25,7 +26,7 @@ from sage_client._wire.takeout import (
     separated,
 )
 from sage_client.errors import NotFound
-from sage_client.files import JsonlSource, WholeFile, pieces, source_size
+from sage_client.files import JsonlSource, pieces, source_size
 from sage_client.models.memory import MemoryFilter, MemorySource, NewMemory
 from sage_client.models.takeout import TakeoutCounts, TakeoutEvent, TakeoutImported
 from sage_client.models.transfer import ExportChunk, ExportDone, ExportProgress, ImportProgress
@@ -80,18 +81,7 @@ class AsyncTakeout:
         on_progress: Callable[[ExportProgress], None] | None = None,
     ) -> TakeoutCounts:
         """Export to a file, readable by its owner only. It appears, or is replaced, when it is complete."""
-        counts = TakeoutCounts()
-        with WholeFile(path) as file:
-            async for event in self.export():
-                match event:
-                    case ExportChunk():
-                        file.write(event.jsonl)
-                    case ExportProgress():
-                        if on_progress is not None:
-                            on_progress(event)
-                    case TakeoutCounts():
-                        counts = event
-        return counts
+        return await save(path, self.export(), on_progress, TakeoutCounts())
 
     async def import_(
         self, source: JsonlSource, *, on_progress: Callable[[ImportProgress], None] | None = None

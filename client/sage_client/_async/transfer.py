@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from sage.v1 import conversation_service_pb2 as pb
 from sage_client._async.transport import AsyncTransport
 from sage_client._wire.transfer import export_event_from, import_done_from, import_progress_from
 from sage_client.errors import SageError, cut_short
 from sage_client.files import JsonlSource, Piece, WholeFile, pieces, source_size
+from sage_client.models.takeout import TakeoutCounts
 from sage_client.models.transfer import (
     ExportChunk,
     ExportDone,
@@ -21,8 +22,28 @@ from sage_client.models.transfer import (
 )
 from sage_client.retry import Repeat
 
+Done = TypeVar("Done", ExportDone, TakeoutCounts)
+
 if TYPE_CHECKING:
     from sage.v1.conversation_service_pb2_grpc import ConversationServiceAsyncStub
+
+
+async def save(
+    path: str | os.PathLike[str],
+    events: AsyncIterator[ExportChunk | ExportProgress | Done],
+    on_progress: Callable[[ExportProgress], None] | None,
+    done: Done,
+) -> Done:
+    """Write an export to a file. Its last event; `done` if there is none."""
+    with WholeFile(path) as file:
+        async for event in events:
+            if isinstance(event, ExportChunk):
+                file.write(event.jsonl)
+            elif not isinstance(event, ExportProgress):
+                done = event
+            elif on_progress is not None:
+                on_progress(event)
+    return done
 
 
 class AsyncTransfer:
@@ -66,18 +87,8 @@ class AsyncTransfer:
         on_progress: Callable[[ExportProgress], None] | None = None,
     ) -> ExportDone:
         """Export to a file, readable by its owner only. It appears, or is replaced, when it is complete."""
-        done = ExportDone(conversations=0, items=0)
-        with WholeFile(path) as file:
-            async for event in self.export(ids, show_deleted=show_deleted):
-                match event:
-                    case ExportChunk():
-                        file.write(event.jsonl)
-                    case ExportProgress():
-                        if on_progress is not None:
-                            on_progress(event)
-                    case ExportDone():
-                        done = event
-        return done
+        events = self.export(ids, show_deleted=show_deleted)
+        return await save(path, events, on_progress, ExportDone(conversations=0, items=0))
 
     async def import_(
         self, source: JsonlSource, *, on_progress: Callable[[ImportProgress], None] | None = None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from sage_client._sync.agents import MAIN, Agents
 from sage_client._sync.conversations import Conversations
 from sage_client._sync.memory import Memories
+from sage_client._sync.transfer import save
 from sage_client._wire.takeout import (
     AgentLine,
     Begin,
@@ -26,7 +27,7 @@ from sage_client._wire.takeout import (
     separated,
 )
 from sage_client.errors import NotFound
-from sage_client.files import JsonlSource, WholeFile, pieces, source_size
+from sage_client.files import JsonlSource, pieces, source_size
 from sage_client.models.memory import MemoryFilter, MemorySource, NewMemory
 from sage_client.models.takeout import TakeoutCounts, TakeoutEvent, TakeoutImported
 from sage_client.models.transfer import ExportChunk, ExportDone, ExportProgress, ImportProgress
@@ -81,18 +82,7 @@ class Takeout:
         on_progress: Callable[[ExportProgress], None] | None = None,
     ) -> TakeoutCounts:
         """Export to a file, readable by its owner only. It appears, or is replaced, when it is complete."""
-        counts = TakeoutCounts()
-        with WholeFile(path) as file:
-            for event in self.export():
-                match event:
-                    case ExportChunk():
-                        file.write(event.jsonl)
-                    case ExportProgress():
-                        if on_progress is not None:
-                            on_progress(event)
-                    case TakeoutCounts():
-                        counts = event
-        return counts
+        return save(path, self.export(), on_progress, TakeoutCounts())
 
     def import_(
         self, source: JsonlSource, *, on_progress: Callable[[ImportProgress], None] | None = None

@@ -111,16 +111,17 @@ class Transfer:
         total = len(wanted.ids) or len(agents) + await self._total(user_id, wanted)
         buffer = bytearray()
         conversations = items = 0
-        async for thread in self._threads(user_id, wanted, agents):
-            buffer += conversation_line(thread.conversation)
-            conversations += 1
-            async for item in self._items_of(user_id, thread):
-                buffer += item_line(item)
+        async for shown in self._shown(user_id, wanted, agents):
+            if isinstance(shown, Item):
+                buffer += item_line(shown)
                 items += 1
-                if len(buffer) >= _CHUNK_BYTES:
-                    yield bytes(buffer)
-                    buffer.clear()
-                    yield ExportProgress(conversations, items, total)
+            else:
+                buffer += conversation_line(shown)
+                conversations += 1
+            if len(buffer) >= _CHUNK_BYTES:
+                yield bytes(buffer)
+                buffer.clear()
+                yield ExportProgress(conversations, items, total)
         if buffer:
             yield bytes(buffer)
         yield ExportProgress(conversations, items, total)
@@ -214,6 +215,15 @@ class Transfer:
             yield thread
         async for conversation in self._selected(user_id, wanted.ids, show_deleted=wanted.show_deleted):
             yield _Thread(conversation, conversation.id)
+
+    async def _shown(
+        self, user_id: UUID, wanted: ExportWanted, agents: Sequence[_Thread]
+    ) -> AsyncIterator[Conversation | Item]:
+        """Each conversation, followed by its items."""
+        async for thread in self._threads(user_id, wanted, agents):
+            yield thread.conversation
+            async for item in self._items_of(user_id, thread):
+                yield item
 
     async def _items_of(self, user_id: UUID, thread: _Thread) -> AsyncIterator[Item]:
         after: int | None = 0
