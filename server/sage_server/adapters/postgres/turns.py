@@ -475,9 +475,8 @@ def _stored(lease: Lease, step: Step, told: _Told, row: Record | None, now: date
 
 
 def _thread_end(lease: Lease, step: Step, base: int | None) -> int | None:
-    """Every turn that is accepted makes its thread longer. `base` is how long it was, read under its lock."""
-    if not step.items:
-        return lease.thread_end
+    """Every turn that is accepted makes its thread longer. `base` is how long it was, read under its lock; a
+    step without items has not looked."""
     return None if base is None or base != lease.thread_end else base + len(step.items)
 
 
