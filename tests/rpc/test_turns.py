@@ -55,6 +55,13 @@ async def five_steps(s: Stage, **options: Any) -> list[TurnEvent]:
     return await heard(s.chat("Hello, I am Maria.", **options))
 
 
+async def asked(s: Stage, times: int) -> None:
+    """Wait until the model has been asked so often: `typing` comes before it is."""
+    async with asyncio.timeout(30):
+        while len(s.provider.chats) < times:  # noqa: ASYNC110 (the provider has no event for it)
+            await asyncio.sleep(0.01)
+
+
 async def test_five_steps_tell_the_events_of_the_contract_in_order(dsn: str) -> None:
     async with stage(dsn) as s:
         request_id = str(uuid4())
@@ -227,9 +234,7 @@ async def test_a_cancelled_turn_leaves_the_model_and_says_who_cancelled_it(dsn: 
         async for event in (chat := s.client.agent("main").chat("Hello.")):
             events.append(event)
             if isinstance(event, TurnTyping) and event.step == 2:
-                async with asyncio.timeout(30):
-                    while len(s.provider.chats) < 2:  # noqa: ASYNC110 (the provider has no event for it)
-                        await asyncio.sleep(0.01)
+                await asked(s, 2)
                 cancelled = await chat.cancel()
                 assert (cancelled.status, cancelled.cancel_cause) == (
                     TurnStatus.CANCELLED,
@@ -281,8 +286,10 @@ async def test_turns_are_listed_the_newest_first_by_every_condition_and_page_by_
         held = asyncio.Event()
         s.provider.script_chat(chat_reply(answer("5"), hold=held))
         chat = s.client.agent("main").chat("Five.")
+        before = len(s.provider.chats)
         async for event in chat:
             if isinstance(event, TurnTyping):
+                await asked(s, before + 1)
                 running = await s.client.turns.get(chat.turn_id)
                 assert (running.status, running.end_time) == (TurnStatus.RUNNING, None)
                 await chat.cancel()
