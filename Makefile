@@ -37,12 +37,15 @@ test: $(READY) ## run the tests (ARGS="-k name" for some)
 BROWSER := tests/web/browser
 BROWSER_READY := $(BROWSER)/node_modules/.ready
 
-# Node comes from PyPI as well, here only: it is 60 MB to download.
+# Node comes from PyPI as well, here only: it is 60 MB to download. Once it is there, `make test` uses it too.
 $(BROWSER_READY): $(READY) $(wildcard $(BROWSER)/package*.json) $(BROWSER)/requirements.txt $(wildcard proto/sage/v1/*.proto)
 	@echo "Setting up $(BROWSER) (once, about a minute)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r $(BROWSER)/requirements.txt
 	@$(BIN)/python scripts/web_client.py
 	@touch $@
+
+.PHONY: setup-web
+setup-web: $(BROWSER_READY) ## bring connect-web and Node for the tests behind Envoy (downloads once)
 
 .PHONY: test-web
 test-web: $(BROWSER_READY) ## the tests behind Envoy with connect-web in Node too (downloads once)

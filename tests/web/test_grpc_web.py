@@ -1,6 +1,6 @@
 """What clients that speak gRPC-Web may rely on, through Envoy: `buf curl`, and connect-web in Node.
 
-The latter runs once `make test-web` has installed it.
+The latter runs once `make setup-web` has brought it, as CI does.
 """
 
 from __future__ import annotations
