@@ -196,6 +196,24 @@ async def test_matched_terms_are_the_querys_own_words(client: AsyncSageClient) -
         assert_explained(result)
 
 
+@pytest.mark.parametrize(
+    ("query", "best"),
+    [
+        ("我的猫叫什么名字?", "我养了一只猫, 名字叫小白。"),
+        ("猫の名前は?", "飼い猫の名前はタマです。"),
+        ("टमाटर कब बोए?", "हमने अप्रैल में टमाटर बोए।"),
+        ("cafe\u0301", "Anna meets us at the café"),
+    ],
+)
+async def test_words_are_found_whatever_script_they_are_in(
+    client: AsyncSageClient, query: str, best: str
+) -> None:
+    others = ("我喜欢在花园里种豆子。", "庭で豆を育てています。", "मुझे बगीचा पसंद है।", "The garden needs water")
+    await kept(client, best, *others)
+    (first, *_) = await results(client, query, vector_weight=0)
+    assert first.memory.text == best
+
+
 @pytest.mark.parametrize("query", ["the of and", "?!", "🥜", "x" * 10_000, "    ", "a" * 200 + "\u0301"])
 async def test_a_query_without_a_known_word_is_no_fault(client: AsyncSageClient, query: str) -> None:
     await kept(client, *PLACES)

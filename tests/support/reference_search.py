@@ -275,7 +275,9 @@ def _slack(cosine: Sequence[float | None]) -> float:
 def _matched(query: str, text: str) -> tuple[str, ...]:
     there = set(_terms(text))
     spelled: dict[str, str] = {}
-    for spelling in re.findall(r"[^\W_]+(?:['\u2019][^\W_]+)*", query):
+    for spelling in re.findall(
+        r"[\u4e00-\u9fff]|[^\W_\u4e00-\u9fff]+(?:['\u2019][^\W_\u4e00-\u9fff]+)*", query
+    ):
         for term in _terms(spelling):
             spelled.setdefault(term, spelling)
     return tuple(spelling for term, spelling in spelled.items() if term in there)

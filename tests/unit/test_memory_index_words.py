@@ -23,7 +23,10 @@ from sage_server.engine.memory_index.words import Words, words_of
         ("in 2023, 42 times", ["2023", "42", "time"]),
         ("", []),
         ("... !? \n", []),
-        ("東京 ÜBER naïve", ["東京", "über", "naïv"]),
+        ("ÜBER naïve", ["über", "naïv"]),
+        ("東京タワーに行く 我的猫", ["東", "京", "タワー", "に", "行", "く", "我", "的", "猫"]),
+        ("हिन्दी में", ["हिन्दी", "में"]),
+        ("한국어는 재미있다", ["한국어는", "재미있다"]),
     ],
 )
 def test_terms_are_stems_without_case_possessive_and_stop_words(text: str, terms: list[str]) -> None:
@@ -45,6 +48,15 @@ def test_an_apostrophe_at_the_edge_is_no_part_of_a_word() -> None:
 def test_a_term_goes_with_the_first_word_that_it_stands_for() -> None:
     spelled = Words().spelled("Where are Anna\u2019s CATS, the cat and anna")
     assert spelled == {"anna": "Anna\u2019s", "cat": "CATS"}
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [("Käse", "Ka\u0308se"), ("finance", "\ufb01nance"), ("ABC 1", "\uff21\uff22\uff23 \uff11")],
+)
+def test_one_way_to_write_a_character_is_as_good_as_another(text: str, other: str) -> None:
+    assert Words().terms(other) == Words().terms(text)
+    assert Words().stream([other]) == Words().stream([text])
 
 
 @given(st.text())

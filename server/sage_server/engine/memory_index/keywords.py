@@ -77,9 +77,9 @@ class Keywords:
         return math.log(1 + (self._live - frequency + 0.5) / (frequency + 0.5))
 
     def weight(self, word: str) -> float:
-        """How much a word of a question says: nothing for the stop list, else how rare it is."""
-        term = self._words.term(word.lower())
-        return self.rarity(term) if term else 0.0
+        """How much a word of a question says: nothing for the stop list, else how rare it is. What an
+        embedding model takes for one word may be several here: the rarest counts."""
+        return max(map(self.rarity, self._words.terms(word.lower())), default=0.0)
 
     def scores(self, terms: Iterable[str], among: Mask | None = None) -> npt.NDArray[np.float64]:
         """The BM25 score of every row for distinct terms; with `among`, of those rows alone.

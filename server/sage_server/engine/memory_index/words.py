@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 import Stemmer
 
 _APOSTROPHE = "\u2019"
-_WORD = re.compile(rf"[^\W_]+(?:['{_APOSTROPHE}][^\W_]+)*")
+# Han and Hiragana put no spaces between words. A character is a word, as in most search engines.
+_ALONE = "\u3005\u3007\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+# Accents and vowel signs belong to the letter before them; `\w` does not know most of them.
+_MARKS = "".join(chr(at) for at in range(0x300, 0x2000) if unicodedata.category(chr(at)) in ("Mn", "Mc"))
+_LETTERS = rf"[^\W_{_ALONE}](?:[^\W_{_ALONE}]|[{_MARKS}])*"
+_WORD = re.compile(rf"[{_ALONE}]|{_LETTERS}(?:['{_APOSTROPHE}]{_LETTERS})*")
 _CAPACITY = 200_000
 _LONGEST = 40  # what is longer is no word, and not kept
 # Articles, pronouns, auxiliaries and prepositions, and what questions begin with: they are in every message
@@ -27,7 +33,7 @@ _GAPS = {number: " " for number in range(2, 128) if not chr(number).isalnum() an
 
 def words_of(text: str) -> list[str]:
     """The words of a text as they are spelled, with a plain apostrophe."""
-    return [word.replace(_APOSTROPHE, "'") for word in _WORD.findall(text)]
+    return [word.replace(_APOSTROPHE, "'") for word in _found(text)]
 
 
 class Words:
@@ -46,7 +52,7 @@ class Words:
 
     def terms(self, text: str) -> list[str]:
         """The terms of a text, in order, with repeats."""
-        return list(filter(None, map(self._terms.__getitem__, _WORD.findall(text))))
+        return list(filter(None, map(self._terms.__getitem__, _found(text))))
 
     def stream(self, texts: Sequence[str]) -> list[str]:
         """The words of several texts, END between two texts; a quotation mark may be left on a word.
@@ -55,7 +61,7 @@ class Words:
         ASCII, unless two apostrophes meet.
         """
         plain = [
-            text if text.isascii() and "''" not in text and END not in text else " ".join(_WORD.findall(text))
+            text if text.isascii() and "''" not in text and END not in text else " ".join(_found(text))
             for text in texts
         ]
         return f" {END} ".join(plain).translate(_GAPS).split()
@@ -65,18 +71,20 @@ class Words:
         found = _WORD.findall(word) if "'" in word else (word,)
         return self._terms[found[0]] if found else ""
 
-    def term(self, word: str) -> str:
-        """The term of a word; empty for one of the stop list."""
-        return self._terms[word]
-
     def spelled(self, text: str) -> dict[str, str]:
         """The distinct terms of a text, each with the first word that it stands for."""
         found: dict[str, str] = {}
-        for word in _WORD.findall(text):
+        for word in _found(text):
             term = self._terms[word]
             if term:
                 found.setdefault(term, word)
         return found
+
+
+def _found(text: str) -> list[str]:
+    """The words of a text. One form of each character: an accent of its own, as in names of files, or two
+    letters in one, as in many a PDF, are no other word."""
+    return _WORD.findall(text if text.isascii() else unicodedata.normalize("NFKC", text))
 
 
 class _Terms(dict[str, str]):
