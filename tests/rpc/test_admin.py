@@ -125,6 +125,26 @@ async def test_writers_that_race_an_erasure_leave_nothing_behind(
         assert not any((await rows_of(database, user.id)).values())
 
 
+async def test_who_calls_while_being_erased_is_told_so_and_can_start_afresh_afterwards(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    erasures = server.application.users._erasures
+    delete_rows = erasures.delete_rows
+    async with sage_client.connect_async(server.address, user="maria") as client:
+        await client.conversations.create("secret")
+
+        async def while_erased(user_id: UUID) -> dict[str, int]:
+            with pytest.raises(sage_client.FailedPrecondition) as refused:
+                await client.conversations.create("too early")
+            assert refused.value.reason == "USER_ERASED"
+            assert refused.value.retry_after is not None
+            return await delete_rows(user_id)
+
+        monkeypatch.setattr(erasures, "delete_rows", while_erased)
+        await client.admin.erase_user("maria")
+        assert (await client.conversations.create("afresh")).title == "afresh"
+
+
 async def test_an_erasure_that_was_cut_short_goes_on(
     server: RunningServer, database: asyncpg.Connection
 ) -> None:

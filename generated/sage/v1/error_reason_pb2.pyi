@@ -79,7 +79,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
         {"reason": "ERROR_REASON_PERMISSION_DENIED", "domain": "sage", "metadata": {"required_role": "ADMIN"}}
     """
     ERROR_REASON_USER_ERASED: _ErrorReason.ValueType  # 11
-    """The user was erased while the call ran. FAILED_PRECONDITION. A new call starts afresh.
+    """The user was erased while the call ran, or is being erased. FAILED_PRECONDITION, with
+    google.rpc.RetryInfo: a call after the erasure starts afresh.
 
         {"reason": "ERROR_REASON_USER_ERASED", "domain": "sage"}
     """
@@ -429,7 +430,8 @@ ERROR_REASON_PERMISSION_DENIED: ErrorReason.ValueType  # 10
     {"reason": "ERROR_REASON_PERMISSION_DENIED", "domain": "sage", "metadata": {"required_role": "ADMIN"}}
 """
 ERROR_REASON_USER_ERASED: ErrorReason.ValueType  # 11
-"""The user was erased while the call ran. FAILED_PRECONDITION. A new call starts afresh.
+"""The user was erased while the call ran, or is being erased. FAILED_PRECONDITION, with
+google.rpc.RetryInfo: a call after the erasure starts afresh.
 
     {"reason": "ERROR_REASON_USER_ERASED", "domain": "sage"}
 """

@@ -152,8 +152,12 @@ def data_loss(table: str, column: str) -> SageError:
 
 
 def user_erased() -> SageError:
-    """The user's key is gone."""
-    return SageError(Reason.USER_ERASED, "This user was erased. A new request starts afresh.")
+    """The user's key is gone; their name is free again when their rows are gone too."""
+    return SageError(
+        Reason.USER_ERASED,
+        "This user was erased. A new request starts afresh.",
+        retry_after=timedelta(seconds=1),
+    )
 
 
 def database_unavailable() -> SageError:

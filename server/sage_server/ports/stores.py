@@ -133,11 +133,15 @@ class UserStore(Protocol):
     """Users by their id in the application."""
 
     async def resolve(self, tenant: str, external_id: str) -> UUID:
-        """The user's id; a user who is new is created, with a key. Concurrent calls must agree."""
+        """The user's id; a user who is new is created, with a key. Concurrent calls must agree.
+
+        Must raise USER_ERASED while the user is being erased: whoever remembered the id of then could not
+        start afresh.
+        """
         ...
 
     async def find(self, tenant: str, external_id: str) -> User | None:
-        """The user, or None if there is none or they were erased."""
+        """The user, or None if there is none or their erasure is complete."""
         ...
 
     async def overview(self, user: User) -> UserOverview:

@@ -32,7 +32,7 @@ _k = user_keys.c
 _MINE = _k.user_id == bindparam("user_id")
 
 _FIND = Statement(
-    select(users.c.id, users.c.tenant, users.c.external_id, users.c.created_at).where(
+    select(users.c.id, users.c.tenant, users.c.external_id, users.c.created_at, users.c.erased_at).where(
         users.c.tenant == bindparam("tenant"), users.c.external_id == bindparam("external_id")
     )
 )
@@ -153,9 +153,12 @@ class PostgresUserStore:
     async def resolve(self, tenant: str, external_id: str) -> UUID:
         """Find, or create with a key and counters in one statement; whoever comes second finds."""
         while True:
-            found = await self.find(tenant, external_id)
+            found = await self._row(tenant, external_id)
             if found is not None:
-                return found.id
+                if found["erased_at"] is not None:
+                    raise user_erased()
+                found_id: UUID = found["id"]
+                return found_id
             now = self._clock.now()
             user_id = new_id(now)
             key = await self._new_key(user_id, 1)
@@ -169,10 +172,12 @@ class PostgresUserStore:
 
     async def find(self, tenant: str, external_id: str) -> User | None:
         """By tenant and external id."""
+        row = await self._row(tenant, external_id)
+        return None if row is None else User(row["id"], row["tenant"], row["external_id"], row["created_at"])
+
+    async def _row(self, tenant: str, external_id: str) -> Record | None:
         row = await self._database.fetchrow(_FIND, tenant=tenant, external_id=external_id)
-        if row is None or row["id"] == INSTALLATION:
-            return None
-        return User(row["id"], row["tenant"], row["external_id"], row["created_at"])
+        return None if row is None or row["id"] == INSTALLATION else row
 
     async def overview(self, user: User) -> UserOverview:
         """Counted now."""
