@@ -55,7 +55,7 @@ def _forgotten(which: ColumnElement[bool]) -> Statement:
 
 
 _LOCK_TURNS = Statement(
-    select(*TURN_COLUMNS).where(_TURNS_OF_AGENT, IS_ACTIVE).order_by(_t.id).with_for_update()
+    select(*TURN_COLUMNS).where(_TURNS_OF_AGENT, IS_ACTIVE).order_by(_t.first_event).with_for_update()
 )
 _BUSY_WITH = Statement(select(_t.id).where(_TURNS_OF_THREAD, IS_ACTIVE).order_by(_t.first_event).limit(1))
 _LOCK_THREAD = Statement(select(_c.id).where(_c.user_id == _USER, _c.id == _THREAD).with_for_update())
