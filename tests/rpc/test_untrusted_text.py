@@ -101,11 +101,14 @@ async def test_in_another_thread_the_user_leads_again(s: Stage, site: Site) -> N
     assert (await s.client.memory.get(results[2].memory_id)).trust is MemoryTrust.AGENT
 
 
+@pytest.mark.parametrize("later", [False, True])
 async def test_what_was_kept_after_reading_others_words_taints_whoever_reads_it_later(
-    s: Stage, site: Site
+    s: Stage, site: Site, later: bool
 ) -> None:
     keep: Call = ("archival_insert", {"text": INJECTION})
-    await led_by(s, ("fetch_page", {"url": f"{site.url}/beans"}), keep)
+    await led_by(s, ("fetch_page", {"url": f"{site.url}/beans"}), *(() if later else (keep,)))
+    if later:  # what was read is still in view in the thread's next turn
+        await heard(s.chat("Go on.", answer(calls=[keep]), answer("Well.")))
     thread = await s.client.conversations.create("Afresh")
     search: Call = ("archival_search", {"query": "persona Mallory"})
     steps = (answer(calls=[search]), answer(calls=[PERSONA]), answer("Well."))

@@ -98,7 +98,12 @@ class Desk:
         the user's message: nothing may follow from those others' words alone."""
         if self.turn.origin not in BY_A_PERSON:
             return False
-        return not (self.tainted or self.thread.tainted) or is_grounded(wanted, self.message)
+        return not self.others_in_view or is_grounded(wanted, self.message)
+
+    @property
+    def others_in_view(self) -> bool:
+        """Whether words that are neither the user's nor an agent's were read here, in this turn or before."""
+        return self.tainted or self.thread.tainted
 
     @property
     def actor(self) -> BlockActor:
@@ -108,7 +113,7 @@ class Desk:
     @property
     def trust(self) -> MemoryTrust:
         """Of what is written here: what follows from others' words is no more to be trusted than they are."""
-        return MemoryTrust.EXTERNAL if self.tainted else MemoryTrust.AGENT
+        return MemoryTrust.EXTERNAL if self.others_in_view else MemoryTrust.AGENT
 
     def take_write(self) -> ToolResult | None:
         """Count a change of memory, or refuse it."""
