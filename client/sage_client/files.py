@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
+from tempfile import mkstemp
 from types import TracebackType
 from typing import BinaryIO, Self
 
@@ -55,15 +56,16 @@ def _opened(source: JsonlSource) -> BinaryIO:
 
 
 class WholeFile:
-    """A file that appears under its name only when it is complete; until then it is `<name>.part`."""
+    """A file that appears under its name only when it is complete; until then it is `<name>.….part`."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = Path(path)
-        self._part = self._path.with_name(f"{self._path.name}.part")
 
     def __enter__(self) -> Self:
-        # The user's own words, in plain text: for the user's own eyes.
-        descriptor = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        # The user's own words, in plain text: for the user's own eyes. Always a new file, so that nobody can
+        # have put one there that others may read.
+        descriptor, part = mkstemp(".part", f"{self._path.name}.", self._path.parent)
+        self._part = Path(part)
         self._file = os.fdopen(descriptor, "wb")
         return self
 
@@ -74,8 +76,12 @@ class WholeFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
-        if error is None:
-            self._part.replace(self._path)
-        else:
-            self._part.unlink()
+        try:
+            with self._file:
+                if error is None:
+                    self._file.flush()
+                    os.fsync(self._file.fileno())
+            if error is None:
+                self._part.replace(self._path)
+        finally:
+            self._part.unlink(missing_ok=True)

@@ -64,6 +64,17 @@ def test_a_file_appears_when_it_is_complete_and_only_for_its_owner(tmp_path: Pat
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_what_an_earlier_export_left_behind_does_not_open_the_next_one_to_others(tmp_path: Path) -> None:
+    path, left = tmp_path / "export.jsonl", tmp_path / "export.jsonl.part"
+    left.write_bytes(b"half")
+    left.chmod(0o644)
+    with WholeFile(path) as file:
+        file.write(b"new")
+
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert left.read_bytes() == b"half"
+
+
 def test_a_failure_leaves_the_old_file_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "export.jsonl"
     path.write_bytes(b"old")
