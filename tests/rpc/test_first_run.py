@@ -10,7 +10,14 @@ from uuid import uuid4
 import pytest
 
 import sage_client
-from sage_client import AsyncSageClient, NewItem, RetryPolicy, TurnDone, TurnMessage, TurnToolCall
+from sage_client import (
+    AsyncSageClient,
+    NewItem,
+    RetryPolicy,
+    TurnDone,
+    TurnMessage,
+    TurnToolCall,
+)
 from sage_server.adapters.offline_model.answering import NOTICE
 from support.agents import heard, only
 from support.postgres import public_folder
@@ -103,10 +110,62 @@ async def test_a_tool_that_is_not_allowed_is_not_called(client: AsyncSageClient)
 
 async def test_what_it_cannot_keep_it_says(client: AsyncSageClient) -> None:
     await client.agent("main").enable()
+    await client.agents.update("main", allowed_tools=["memory_append"])
     await client.memory.blocks.update("human", value="x" * 4990)
     await answers(client, "Hello.")
     (told,) = await answers(client, "I live in Porto.")
     assert told.startswith("Not kept: The block would have")
+
+
+async def test_what_core_memory_has_no_room_for_goes_to_archival_memory(client: AsyncSageClient) -> None:
+    await client.agent("main").enable()
+    await client.memory.blocks.update("human", value="x" * 4990)
+    await answers(client, "Hello.")
+    assert await answers(client, "I live in Porto.") == ["Kept in archival memory: “I live in Porto.”"]
+    (told,) = await answers(client, "Where do I live?")
+    assert "“I live in Porto.”" in told
+
+
+async def test_a_long_text_is_kept_in_pieces_whole(client: AsyncSageClient) -> None:
+    await client.agent("main").enable()
+    await answers(client, "Hello.")
+    words = " ".join(f"word{n}" for n in range(8_000))
+    (told,) = await answers(client, words)
+    assert told.count("Kept in archival memory") == len(told.splitlines())
+    kept = [memory.text async for memory in client.memory.list()]
+    assert max(map(len, kept)) <= 1_000
+    assert {word for text in kept for word in text.lower().split()} == set(words.split())
+
+
+async def test_what_is_to_be_forgotten_is_not_kept_and_the_way_is_told(client: AsyncSageClient) -> None:
+    await client.agent("main").enable()
+    await answers(client, "Hello.")
+    for text in ("Forget my name.", "Please delete everything you know about me.", "Vergiss, was ich sagte."):
+        (told,) = await answers(client, text)
+        assert "sage memory delete" in told
+    assert [memory async for memory in client.memory.list()] == []
+    assert await answers(client, "Who am I?") == ["I know nothing about you yet."]
+
+
+async def test_asked_what_it_knows_it_lists_core_memory(client: AsyncSageClient) -> None:
+    await client.agent("main").enable()
+    await answers(client, "My name is Maria. I like beans.")
+    (told,) = await answers(client, "What do you know about me?")
+    assert "“My name is Maria.”" in told
+    assert "“I like beans.”" in told
+
+
+@pytest.mark.parametrize("things", [33, 200])
+async def test_of_a_message_with_many_things_to_keep_none_is_lost_unsaid(
+    client: AsyncSageClient, things: int
+) -> None:
+    await client.agent("main").enable()
+    await answers(client, "Hello.")
+    (told,) = await answers(client, "\n".join(f"I like bean number {n}." for n in range(things)))
+    block = await client.memory.blocks.get("human")
+    said = [line for line in told.splitlines() if line.startswith("Kept in core memory")]
+    assert block.value.count("I like bean number") == len(said) == min(things, 96)
+    assert ("Not all of it is kept" in told) == (things > 96)
 
 
 async def test_an_older_part_is_summarised_in_the_users_own_words(client: AsyncSageClient) -> None:

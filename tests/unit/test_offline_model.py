@@ -168,6 +168,20 @@ def test_what_is_not_in_a_prompt_is_empty() -> None:
         ("Yes, please.", [(Kind.SMALL_TALK, "Yes, please.")]),
         ("...", [(Kind.SMALL_TALK, "...")]),
         ("", []),
+        ("How are you doing today?", [(Kind.SMALL_TALK, "How are you doing today?")]),
+        ("No, that's wrong", [(Kind.SMALL_TALK, "No, that's wrong")]),
+        ("I hate you!", [(Kind.SMALL_TALK, "I hate you!")]),
+        ("I need help", [(Kind.ABOUT_MODEL, "I need help")]),
+        ("Actually I moved to Porto", [(Kind.ABOUT_USER, "I moved to Porto")]),
+        ("Can you remember that I like tea?", [(Kind.REMEMBER, "I like tea")]),
+        ("Can you remember my dog's name?", [(Kind.QUESTION, "my dog's name?")]),
+        ("What do you know about me?", [(Kind.OVERVIEW, "What do you know about me?")]),
+        ("Tell me everything you know about me", [(Kind.OVERVIEW, "Tell me everything you know about me")]),
+        ("What do you know about beans?", [(Kind.QUESTION, "What do you know about beans?")]),
+        ("Forget that I moved to Porto", [(Kind.FORGET, "Forget that I moved to Porto")]),
+        ("Could you delete my address?", [(Kind.FORGET, "Could you delete my address?")]),
+        ("Vergiss nicht die Bohnen.", [(Kind.STATEMENT, "Vergiss nicht die Bohnen.")]),
+        ("Remove the pot at five.", [(Kind.STATEMENT, "Remove the pot at five.")]),
         ("Ich wohne in Wien.", [(Kind.STATEMENT, "Ich wohne in Wien.")]),
         ("Wo wohne ich?", [(Kind.QUESTION, "Wo wohne ich?")]),
         (
@@ -258,6 +272,7 @@ async def test_what_was_not_found_is_not_made_up(memory: str, expected: str) -> 
         user(question),
         *called("archival_search", memory, query=question),
         before=[assistant(NOTICE)],
+        tools=["archival_search"],
         blocks=[block("human", "2026-04-02, the user: I like beans.")],
     )
     assert (await output(asked)).messages == (expected,)

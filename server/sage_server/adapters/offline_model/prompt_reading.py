@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from sage_server.ports.language_model import Prompt, Role
@@ -65,7 +66,7 @@ class Situation:
         """What the user says now."""
         return next((line.text for line in reversed(self.now) if line.role == "user"), None)
 
-    @property
+    @cached_property
     def tool_answers(self) -> list[ToolAnswer]:
         """What the tools of this turn have answered since."""
         found: list[ToolAnswer] = []

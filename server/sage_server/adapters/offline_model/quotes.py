@@ -15,6 +15,7 @@ _LONGEST = 300
 _WORD = re.compile(r"[^\W_]+")
 _OWN_LINE = re.compile(r"(\d{4}-\d\d-\d\d), the user: (.+)")
 _PERSONA = "persona"
+_TELLS_NOTHING = frozenset({Kind.QUESTION, Kind.OVERVIEW, Kind.FORGET, Kind.ABOUT_MODEL, Kind.SMALL_TALK})
 _STOP_WORDS = """
     a about all am an and any are as at be been but by can could did do does for from had has have he her his
     how i if in is it its know many me mine much my no not of on or our ours remember s said say says she
@@ -96,7 +97,7 @@ def _best_part(text: str, wanted: frozenset[str]) -> tuple[int, str]:
 
 
 def _asks(part: str) -> bool:
-    return all(one.kind in (Kind.QUESTION, Kind.ABOUT_MODEL, Kind.SMALL_TALK) for one in read_sentences(part))
+    return all(one.kind in _TELLS_NOTHING for one in read_sentences(part))
 
 
 def _cut(quote: Quote, text: str) -> Quote:
