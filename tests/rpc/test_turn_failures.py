@@ -42,6 +42,7 @@ class Fails:
     delay: float | None = None
 
 
+TOO_MUCH = answer(calls=[("scratchpad_read", {})] * 33)
 UNREADABLE = '{"messages": 7, "tool_calls": {"name"'
 FAILURES = {
     "refused": Fails("MODEL_REFUSED", (chat_reply("no", finish="content_filter"),), retryable=False),
@@ -55,6 +56,9 @@ FAILURES = {
     "silent": Fails("MODEL_OUTPUT_EMPTY", (chat_reply(" \n"),), retryable=True),
     "rejected": Fails("MODEL_REJECTED", (error_reply(401),), retryable=False),
     "garbage": Fails("MODEL_OUTPUT_INVALID", (chat_reply(UNREADABLE),) * 2, retryable=True),
+    "corrected away": Fails(
+        "MODEL_OUTPUT_INVALID", (chat_reply(TOO_MUCH), chat_reply(answer())), retryable=True
+    ),
 }
 
 

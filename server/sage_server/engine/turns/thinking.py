@@ -47,7 +47,8 @@ async def thought(
     try:
         shaped = await asked(model, correction_prompt(raw, schema), UsagePurpose.CORRECTION, spending)
         output = await _read(without_reasoning(shaped.text))
-        if isinstance(output, Unreadable):
+        if isinstance(output, Unreadable) or not (output.messages or output.tool_calls):
+            # There was something to put into shape: nothing is not what came of it.
             raise _unreadable(model.name)
     except SageError:
         if not is_prose(raw):
