@@ -392,7 +392,7 @@ async def test_enabling_main_creates_it_with_its_blocks_and_the_settings_given(
     assert (main.description, main.time_zone) == ("Mine", "Europe/Berlin")
     assert await agents.get() == await agents.get("main") == await agents.get(main.id) == main
     blocks = {block.label: block async for block in client.memory.blocks.list()}
-    assert set(blocks) == {"persona", "human"}
+    assert list(blocks) == ["persona", "human"]
     assert all(block.description and not block.agent_id for block in blocks.values())
     assert (bool(blocks["persona"].value), blocks["human"].value) == (True, "")
     (revision,) = [one async for one in client.memory.blocks.revisions("persona")]

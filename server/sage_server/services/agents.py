@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeAlias
 from uuid import UUID
 
@@ -218,9 +218,10 @@ def _agent(new: NewAgent, now: datetime) -> Agent:
 
 
 def _first_blocks(now: datetime) -> list[Block]:
+    """Blocks are shown in the order of their ids, which is that of their times."""
     return [
         Block(
-            id=new_id(now),
+            id=new_id(now + timedelta(microseconds=place)),
             label=label,
             agent_id=None,
             description=description,
@@ -230,5 +231,5 @@ def _first_blocks(now: datetime) -> list[Block]:
             created_at=now,
             updated_at=now,
         )
-        for label, description, value in _FIRST_BLOCKS
+        for place, (label, description, value) in enumerate(_FIRST_BLOCKS)
     ]
