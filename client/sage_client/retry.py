@@ -36,7 +36,10 @@ class Repeat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and how patiently. The waits grow by `multiplier` and are spread from zero up (full jitter).
+    """How often and how patiently. The waits grow by `multiplier`, and are spread over their upper half.
+
+    As it is by default, a call that may be repeated outlasts a server that restarts in five seconds. A stream
+    that had begun and broke off is worth more: it is tried again for `patience` seconds, however often.
 
     ABORTED is never tried again: somebody else changed the resource, and only the caller can say what that
     means. `max_attempts=1` turns retries off.
@@ -46,11 +49,12 @@ class RetryPolicy:
     initial_backoff: float = 0.2
     max_backoff: float = 5.0
     multiplier: float = 2.0
+    patience: float = 60.0
 
     def __post_init__(self) -> None:
-        if self.max_attempts < 1 or self.initial_backoff < 0 or self.multiplier < 1:
+        if self.max_attempts < 1 or self.multiplier < 1 or min(self.initial_backoff, self.patience) < 0:
             raise ValueError(
-                "max_attempts and multiplier are at least 1, and initial_backoff is not negative"
+                "max_attempts and multiplier are at least 1; initial_backoff and patience are not negative"
             )
 
     def backoff(self, attempt: int) -> float:
@@ -90,6 +94,7 @@ class Attempts:
         repeat: Repeat,
         timeout: float,
         *,
+        begun: bool = False,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -98,7 +103,9 @@ class Attempts:
         self._clock = clock
         self._jitter = jitter
         self._deadline = clock() + timeout
+        self._begun = begun
         self._failed = 0
+        self._patient_until = 0.0
 
     def remaining(self) -> float:
         """Seconds that the next attempt may take. Not negative."""
@@ -111,7 +118,16 @@ class Attempts:
         and not only that time was up.
         """
         self._failed += 1
-        if self._failed >= self._policy.max_attempts or not self._policy.allows(error, self._repeat):
+        if self._failed == 1:
+            self._patient_until = self._clock() + self._policy.patience
+        if not self._policy.allows(error, self._repeat):
             return None
-        wait = (error.retry_after or 0.0) + self._jitter() * self._policy.backoff(self._failed)
-        return wait if wait < self.remaining() else None
+        backoff = self._policy.backoff(self._failed) * (0.5 + 0.5 * self._jitter())
+        wait = (error.retry_after or 0.0) + backoff
+        return wait if self._may_wait(wait) and wait < self.remaining() else None
+
+    def _may_wait(self, wait: float) -> bool:
+        policy = self._policy
+        if self._begun and policy.max_attempts > 1:
+            return self._clock() + wait <= self._patient_until
+        return self._failed < policy.max_attempts

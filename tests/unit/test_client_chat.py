@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import threading
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from uuid import UUID
@@ -130,21 +131,69 @@ async def test_events_that_come_once_more_are_not_shown_again(server: AgentServe
     assert numbers(await listen(server)) == SHOWN
 
 
-async def test_attempts_that_get_no_further_end_with_the_policy(
+async def test_a_chat_that_nobody_answers_ends_with_the_last_attempt(
     server: AgentServer, client: AsyncSageClient
 ) -> None:
-    server.breaks = [Break(1), *[Break(0)] * QUICK.max_attempts]
+    server.breaks = [Break(0)] * (QUICK.max_attempts + 1)
+    with pytest.raises(sage_client.Unavailable):
+        await anext(client.agent().chat("x"))
+    assert len(server.seen) == QUICK.max_attempts
+
+
+async def test_attempts_that_get_no_further_end_with_the_patience_for_a_turn_that_had_begun(
+    server: AgentServer,
+) -> None:
+    server.breaks = [Break(1), *[Break(0)] * 1000]
+    retry = RetryPolicy(max_attempts=2, initial_backoff=0.01, max_backoff=0.01, patience=0.5)
+    async with sage_client.connect_async(server.address, retry=retry) as client:
+        chat = client.agent().chat("x")
+        assert isinstance(await anext(chat), TurnAccepted)
+
+        with pytest.raises(sage_client.Unavailable):
+            await anext(chat)
+
+        assert len(server.seen) > retry.max_attempts
+        server.breaks = []
+        assert numbers([one async for one in chat]) == SHOWN[1:], "who asks again goes on where it broke off"
+
+
+async def test_who_iterates_comes_to_the_end_when_somebody_else_closes(
+    server: AgentServer, client: AsyncSageClient
+) -> None:
+    server.breaks = [Break(1, hang=True)]
     chat = client.agent().chat("x")
     assert isinstance(await anext(chat), TurnAccepted)
+    reading = asyncio.create_task(anext(chat, None))
+    await asyncio.sleep(0.05)
 
-    with pytest.raises(sage_client.Unavailable):
-        await anext(chat)
+    await chat.close()
 
-    # The break itself was the first that failed.
-    assert len(server.seen) == QUICK.max_attempts
-    assert len(server.breaks) == 1
-    server.breaks = []
-    assert numbers([one async for one in chat]) == SHOWN[1:], "who asks again goes on where it broke off"
+    assert await asyncio.wait_for(reading, 5) is None
+    await asyncio.wait_for(server.cancelled.wait(), 5)
+    assert [one async for one in chat] == []
+
+
+async def test_who_iterates_in_a_thread_comes_to_the_end_when_another_closes(server: AgentServer) -> None:
+    server.breaks = [Break(1, hang=True)]
+
+    def work(client: SageClient) -> list[TurnEvent]:
+        chat = client.agent().chat("x")
+        assert isinstance(next(chat), TurnAccepted)
+        threading.Timer(0.05, chat.close).start()
+        return list(chat)
+
+    assert await asyncio.wait_for(in_thread(server, work), 5) == []
+    await asyncio.wait_for(server.cancelled.wait(), 5)
+
+
+async def test_a_reader_that_is_cancelled_is_cancelled(server: AgentServer, client: AsyncSageClient) -> None:
+    """gRPC tells of a call that was cancelled in the same way."""
+    server.breaks = [Break(1, hang=True)]
+    chat = client.agent().chat("x")
+    assert isinstance(await anext(chat), TurnAccepted)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(anext(chat), 0.05)
+    assert numbers([one async for one in chat]) == SHOWN[1:]
 
 
 async def test_a_client_without_retries_raises_at_once(server: AgentServer) -> None:

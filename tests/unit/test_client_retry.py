@@ -80,15 +80,40 @@ def test_waits_grow_up_to_a_limit_and_end_with_the_last_attempt() -> None:
     assert [run.wait_after(failed(CODE.UNAVAILABLE)) for _ in range(5)] == [1, 2, 3, 3, None]
 
 
-def test_jitter_spreads_the_wait_from_zero() -> None:
-    assert attempts(RetryPolicy(initial_backoff=4), jitter=0.0).wait_after(failed(CODE.UNAVAILABLE)) == 0.0
-    assert attempts(RetryPolicy(initial_backoff=4), jitter=0.25).wait_after(failed(CODE.UNAVAILABLE)) == 1.0
+def test_jitter_spreads_the_wait_over_its_upper_half() -> None:
+    assert attempts(RetryPolicy(initial_backoff=4), jitter=0.0).wait_after(failed(CODE.UNAVAILABLE)) == 2.0
+    assert attempts(RetryPolicy(initial_backoff=4), jitter=0.5).wait_after(failed(CODE.UNAVAILABLE)) == 3.0
+
+
+def test_by_default_a_call_outlasts_a_restart_of_five_seconds_however_the_dice_fall() -> None:
+    run = attempts(RetryPolicy(), jitter=0.0)
+    waits = iter(lambda: run.wait_after(failed(CODE.UNAVAILABLE)), None)
+    assert sum(wait for wait in waits if wait is not None) > 5
+
+
+@pytest.mark.parametrize(("begun", "outlasts"), [(True, 55), (False, 0)])
+def test_a_stream_that_had_begun_is_tried_again_as_long_as_there_is_patience(
+    begun: bool, outlasts: float
+) -> None:
+    clock = Clock()
+    policy = RetryPolicy(max_attempts=3, max_backoff=2)
+    run = Attempts(policy, Repeat.RESUMED, 600, begun=begun, clock=clock, jitter=lambda: 1.0)
+    while (wait := run.wait_after(failed(CODE.UNAVAILABLE))) is not None:
+        clock.now += wait
+    assert outlasts <= clock.now - 100 <= policy.patience
+
+
+def test_patience_is_over_at_once_where_nothing_is_to_be_tried_again() -> None:
+    run = Attempts(RetryPolicy(max_attempts=1), Repeat.RESUMED, 600, begun=True)
+    assert run.wait_after(failed(CODE.UNAVAILABLE)) is None
+    run = Attempts(RetryPolicy(), Repeat.RESUMED, 600, begun=True)
+    assert run.wait_after(failed(CODE.NOT_FOUND)) is None
 
 
 def test_the_server_is_given_at_least_the_time_that_it_asks_for() -> None:
     run = attempts(RetryPolicy(initial_backoff=1), jitter=0.0)
 
-    assert run.wait_after(failed(CODE.RESOURCE_EXHAUSTED, retry_after=7.0)) == 7.0
+    assert run.wait_after(failed(CODE.RESOURCE_EXHAUSTED, retry_after=7.0)) == 7.5
 
 
 def test_all_attempts_share_one_deadline() -> None:
@@ -107,7 +132,9 @@ def test_all_attempts_share_one_deadline() -> None:
     assert run.remaining() == 0
 
 
-@pytest.mark.parametrize("wrong", [{"max_attempts": 0}, {"multiplier": 0.5}, {"initial_backoff": -1}])
+@pytest.mark.parametrize(
+    "wrong", [{"max_attempts": 0}, {"multiplier": 0.5}, {"initial_backoff": -1}, {"patience": -1}]
+)
 def test_a_policy_that_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="at least 1"):
         RetryPolicy(**wrong)  # type: ignore[arg-type]

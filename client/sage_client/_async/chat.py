@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sage.v1 import agent_service_pb2 as pb
 from sage_client._async.event_stream import AsyncEventStream
-from sage_client._async.transport import AsyncTransport
+from sage_client._async.transport import AsyncMessages, AsyncTransport
 from sage_client._wire.progress import EventResponse, TurnProgress
 from sage_client._wire.turns import turn_from
 from sage_client.models.turns import Turn
@@ -36,7 +36,7 @@ class AsyncChat(AsyncEventStream):
         progress: TurnProgress,
         *,
         deltas: bool,
-        begin: Callable[[float], AsyncGenerator[EventResponse, None]] | None = None,
+        begin: Callable[[float], AsyncMessages[EventResponse]] | None = None,
     ) -> None:
         super().__init__(transport, progress)
         self._stub = stub
@@ -71,7 +71,7 @@ class AsyncChat(AsyncEventStream):
         response = await self._transport.unary(self._stub.CancelTurn, request, repeat=Repeat.SAFE)
         return turn_from(response.turn)
 
-    def _open(self, timeout: float) -> AsyncGenerator[EventResponse, None]:
+    def _open(self, timeout: float) -> AsyncMessages[EventResponse]:
         if self._begin is not None and not self.turn_id:
             return self._begin(timeout)
         request = pb.AttachTurnRequest(

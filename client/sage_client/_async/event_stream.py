@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from sage_client._async.transport import AsyncTransport
+from sage_client._async.transport import AsyncMessages, AsyncTransport
 from sage_client._wire.progress import EventResponse, Progress
 from sage_client.errors import SageError
 from sage_client.models.events import TurnEvent
@@ -21,18 +20,20 @@ class AsyncEventStream(ABC):
 
     A stream that breaks off, or lasts longer than the client's `stream_timeout`, is followed by another one
     that continues it; the client's RetryPolicy counts only the attempts that get no further. What it cannot
-    mend is raised, and iterating once more tries to continue.
+    mend is raised, and iterating once more tries to continue. `close` may be called while somebody else
+    iterates, who then comes to the end.
     """
 
     def __init__(self, transport: AsyncTransport, progress: Progress) -> None:
         self._transport = transport
         self._seen = progress
         self._attempts: Attempts | None = None
-        self._stream: AsyncGenerator[EventResponse, None] | None = None
+        self._stream: AsyncMessages[EventResponse] | None = None
+        self._open_streams: set[AsyncMessages[EventResponse]] = set()
         self._closed = False
 
     @abstractmethod
-    def _open(self, timeout: float) -> AsyncGenerator[EventResponse, None]:
+    def _open(self, timeout: float) -> AsyncMessages[EventResponse]:
         """A stream of what was not seen yet."""
 
     def __aiter__(self) -> Self:
@@ -43,7 +44,8 @@ class AsyncEventStream(ABC):
             try:
                 event = await self._next()
             except SageError as error:
-                await self._wait_after(error)
+                if not self._closed:
+                    await self._wait_after(error)
             else:
                 if event is not None:
                     return event
@@ -53,9 +55,8 @@ class AsyncEventStream(ABC):
     async def close(self) -> None:
         """Stop listening. The turns go on."""
         self._closed = True
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            await stream.aclose()
+        for stream in tuple(self._open_streams):
+            stream.cancel()
 
     async def __aenter__(self) -> Self:
         return self
@@ -69,17 +70,31 @@ class AsyncEventStream(ABC):
         # Taken out while it is read: a stream that raised, or whose reader was cancelled, gives nothing more.
         stream, self._stream = self._stream, None
         if stream is None:
-            self._attempts = self._attempts or self._transport.resumptions()
+            self._attempts = self._attempts or self._transport.resumptions(begun=self._seen.begun)
             stream = self._open(self._attempts.remaining())
-        response = await anext(stream, None)
+            self._open_streams.add(stream)
+        if self._closed:  # also by somebody who came before the stream was open
+            stream.cancel()
+        response = None
+        try:
+            response = await anext(stream, None)
+        finally:
+            if response is None:
+                self._end(stream)
+        if self._closed:
+            return None  # not taken: whoever goes on after the last event that was seen gets it
         if response is None:
             self._seen.take_end()
             return None
         self._stream, self._attempts = stream, None
         return self._seen.take(response.event)
 
+    def _end(self, stream: AsyncMessages[EventResponse]) -> None:
+        self._open_streams.discard(stream)
+        stream.cancel()
+
     async def _wait_after(self, error: SageError) -> None:
-        self._attempts = self._attempts or self._transport.resumptions()
+        self._attempts = self._attempts or self._transport.resumptions(begun=self._seen.begun)
         wait = self._attempts.wait_after(error)
         if wait is None:
             self._attempts = None
@@ -94,4 +109,4 @@ class AsyncEventStream(ABC):
             # Only the status follows. If nobody waits for it, the server sees the call cancelled.
             with suppress(SageError):
                 await anext(stream, None)
-        await stream.aclose()
+        self._end(stream)

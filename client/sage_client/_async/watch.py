@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from sage.v1 import agent_service_pb2 as pb
 from sage_client._async.event_stream import AsyncEventStream
-from sage_client._async.transport import AsyncTransport
+from sage_client._async.transport import AsyncMessages, AsyncTransport
 from sage_client._wire.progress import EventResponse, WatchProgress
 
 if TYPE_CHECKING:
@@ -44,7 +43,7 @@ class AsyncWatch(AsyncEventStream):
         """
         return self._progress.cursor
 
-    def _open(self, timeout: float) -> AsyncGenerator[EventResponse, None]:
+    def _open(self, timeout: float) -> AsyncMessages[EventResponse]:
         request = pb.WatchEventsRequest()
         request.CopyFrom(self._request)
         if self.cursor is not None:

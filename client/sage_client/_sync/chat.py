@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sage.v1 import agent_service_pb2 as pb
 from sage_client._sync.event_stream import EventStream
-from sage_client._sync.transport import Transport
+from sage_client._sync.transport import Messages, Transport
 from sage_client._wire.progress import EventResponse, TurnProgress
 from sage_client._wire.turns import turn_from
 from sage_client.models.turns import Turn
@@ -37,7 +37,7 @@ class Chat(EventStream):
         progress: TurnProgress,
         *,
         deltas: bool,
-        begin: Callable[[float], Generator[EventResponse, None]] | None = None,
+        begin: Callable[[float], Messages[EventResponse]] | None = None,
     ) -> None:
         super().__init__(transport, progress)
         self._stub = stub
@@ -72,7 +72,7 @@ class Chat(EventStream):
         response = self._transport.unary(self._stub.CancelTurn, request, repeat=Repeat.SAFE)
         return turn_from(response.turn)
 
-    def _open(self, timeout: float) -> Generator[EventResponse, None]:
+    def _open(self, timeout: float) -> Messages[EventResponse]:
         if self._begin is not None and not self.turn_id:
             return self._begin(timeout)
         request = pb.AttachTurnRequest(

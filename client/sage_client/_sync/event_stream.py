@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Generator
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
-from sage_client._sync.transport import Transport
+from sage_client._sync.transport import Messages, Transport
 from sage_client._wire.progress import EventResponse, Progress
 from sage_client.errors import SageError
 from sage_client.models.events import TurnEvent
@@ -22,18 +21,20 @@ class EventStream(ABC):
 
     A stream that breaks off, or lasts longer than the client's `stream_timeout`, is followed by another one
     that continues it; the client's RetryPolicy counts only the attempts that get no further. What it cannot
-    mend is raised, and iterating once more tries to continue.
+    mend is raised, and iterating once more tries to continue. `close` may be called while somebody else
+    iterates, who then comes to the end.
     """
 
     def __init__(self, transport: Transport, progress: Progress) -> None:
         self._transport = transport
         self._seen = progress
         self._attempts: Attempts | None = None
-        self._stream: Generator[EventResponse, None] | None = None
+        self._stream: Messages[EventResponse] | None = None
+        self._open_streams: set[Messages[EventResponse]] = set()
         self._closed = False
 
     @abstractmethod
-    def _open(self, timeout: float) -> Generator[EventResponse, None]:
+    def _open(self, timeout: float) -> Messages[EventResponse]:
         """A stream of what was not seen yet."""
 
     def __iter__(self) -> Self:
@@ -44,7 +45,8 @@ class EventStream(ABC):
             try:
                 event = self._next()
             except SageError as error:
-                self._wait_after(error)
+                if not self._closed:
+                    self._wait_after(error)
             else:
                 if event is not None:
                     return event
@@ -54,9 +56,8 @@ class EventStream(ABC):
     def close(self) -> None:
         """Stop listening. The turns go on."""
         self._closed = True
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            stream.close()
+        for stream in tuple(self._open_streams):
+            stream.cancel()
 
     def __enter__(self) -> Self:
         return self
@@ -70,17 +71,31 @@ class EventStream(ABC):
         # Taken out while it is read: a stream that raised, or whose reader was cancelled, gives nothing more.
         stream, self._stream = self._stream, None
         if stream is None:
-            self._attempts = self._attempts or self._transport.resumptions()
+            self._attempts = self._attempts or self._transport.resumptions(begun=self._seen.begun)
             stream = self._open(self._attempts.remaining())
-        response = next(stream, None)
+            self._open_streams.add(stream)
+        if self._closed:  # also by somebody who came before the stream was open
+            stream.cancel()
+        response = None
+        try:
+            response = next(stream, None)
+        finally:
+            if response is None:
+                self._end(stream)
+        if self._closed:
+            return None  # not taken: whoever goes on after the last event that was seen gets it
         if response is None:
             self._seen.take_end()
             return None
         self._stream, self._attempts = stream, None
         return self._seen.take(response.event)
 
+    def _end(self, stream: Messages[EventResponse]) -> None:
+        self._open_streams.discard(stream)
+        stream.cancel()
+
     def _wait_after(self, error: SageError) -> None:
-        self._attempts = self._attempts or self._transport.resumptions()
+        self._attempts = self._attempts or self._transport.resumptions(begun=self._seen.begun)
         wait = self._attempts.wait_after(error)
         if wait is None:
             self._attempts = None
@@ -95,4 +110,4 @@ class EventStream(ABC):
             # Only the status follows. If nobody waits for it, the server sees the call cancelled.
             with suppress(SageError):
                 next(stream, None)
-        stream.close()
+        self._end(stream)

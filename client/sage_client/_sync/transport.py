@@ -4,19 +4,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
-from contextlib import closing
-from typing import TypeVar
+from collections.abc import Iterator
+from typing import Generic, Protocol, Self, TypeVar
 
 import grpc
 
-from sage_client._wire.failures import error_from
+from sage_client._wire.failures import CallCancelled, cancelled_by_reader, cancelled_elsewhere, error_from
 from sage_client.errors import SageError
 from sage_client.options import ClientOptions, TlsOptions, channel_credentials, channel_options
 from sage_client.retry import Attempts, Repeat
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
+Message_co = TypeVar("Message_co", covariant=True)
 
 
 def open_channel(address: str, *, tls: TlsOptions | bool) -> grpc.Channel:
@@ -25,6 +25,38 @@ def open_channel(address: str, *, tls: TlsOptions | bool) -> grpc.Channel:
     if credentials is None:
         return grpc.insecure_channel(address, options=channel_options(tls=tls))
     return grpc.secure_channel(address, credentials, options=channel_options(tls=tls))
+
+
+class _Call(Protocol[Message_co]):
+    def __iter__(self) -> Iterator[Message_co]: ...
+
+    def cancel(self) -> object: ...
+
+
+class Messages(Generic[Message_co]):
+    """The messages of one streaming call, for one reader. Whoever has it may cancel it meanwhile: the reader
+    then sees Cancelled."""
+
+    def __init__(self, call: _Call[Message_co]) -> None:
+        self._call = call
+        self._messages = iter(call)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Message_co:
+        try:
+            return next(self._messages)
+        except grpc.RpcError as raised:
+            raise error_from(raised) from raised
+        except CallCancelled:
+            if cancelled_by_reader():
+                raise
+            raise cancelled_elsewhere() from None
+
+    def cancel(self) -> None:
+        """End the call. One that has ended is left as it is."""
+        self._call.cancel()
 
 
 class Transport:
@@ -69,34 +101,27 @@ class Transport:
         attempts = Attempts(self._options.retry, repeat, self._options.stream_timeout)
         while True:
             started = False
+            messages = self.stream_once(method, request, attempts.remaining())
             try:
-                with closing(self.stream_once(method, request, attempts.remaining())) as messages:
-                    for message in messages:
-                        started = True
-                        yield message
+                for message in messages:
+                    started = True
+                    yield message
                 return
             except SageError as error:
                 wait = attempts.wait_after(error)
                 if started or wait is None:
                     raise
+            finally:
+                messages.cancel()
             time.sleep(wait)
 
     def stream_once(
-        self,
-        method: grpc.UnaryStreamMultiCallable[Request, Response],
-        request: Request,
-        timeout: float,  # noqa: ASYNC109 -- it is the call's own deadline
-    ) -> Generator[Response, None]:
-        """The messages of one attempt. Stopping early cancels the call."""
-        call = method(request, timeout=timeout, metadata=self._options.metadata())
-        try:
-            for message in call:
-                yield message
-        except grpc.RpcError as raised:
-            raise error_from(raised) from raised
-        finally:
-            call.cancel()
+        self, method: grpc.UnaryStreamMultiCallable[Request, Response], request: Request, timeout: float
+    ) -> Messages[Response]:
+        """The messages of one attempt. Who does not read them to the end cancels them."""
+        return Messages(method(request, timeout=timeout, metadata=self._options.metadata()))
 
-    def resumptions(self) -> Attempts:
-        """The attempts at a stream that goes on where it broke off, until one of them gets further."""
-        return Attempts(self._options.retry, Repeat.RESUMED, self._options.stream_timeout)
+    def resumptions(self, *, begun: bool) -> Attempts:
+        """The attempts at a stream that goes on where it broke off, until one of them gets further. One that
+        had begun is worth more patience than one that may have nobody to answer it."""
+        return Attempts(self._options.retry, Repeat.RESUMED, self._options.stream_timeout, begun=begun)

@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import TYPE_CHECKING
 
 from sage.v1 import agent_service_pb2 as pb
 from sage_client._sync.event_stream import EventStream
-from sage_client._sync.transport import Transport
+from sage_client._sync.transport import Messages, Transport
 from sage_client._wire.progress import EventResponse, WatchProgress
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ class Watch(EventStream):
         """
         return self._progress.cursor
 
-    def _open(self, timeout: float) -> Generator[EventResponse, None]:
+    def _open(self, timeout: float) -> Messages[EventResponse]:
         request = pb.WatchEventsRequest()
         request.CopyFrom(self._request)
         if self.cursor is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from asyncio import CancelledError as CallCancelled
 from collections.abc import Iterable
 from typing import cast
 
@@ -11,6 +13,8 @@ from google.rpc import error_details_pb2, status_pb2
 
 from sage_client._wire.enums import REASON_PREFIX
 from sage_client.errors import Failure, FieldViolation, SageError, error_for
+
+__all__ = ["CallCancelled", "cancelled_by_reader", "cancelled_elsewhere", "error_from", "failure_from"]
 
 _DOMAIN = "sage"
 _DETAILS = "grpc-status-details-bin"
@@ -30,6 +34,18 @@ def error_from(raised: grpc.RpcError) -> SageError:
             request_id if isinstance(request_id, str) else None,
         )
     )
+
+
+def cancelled_by_reader() -> bool:
+    """Whether it is the running task that is being cancelled: gRPC raises the same for a call that somebody
+    else has cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def cancelled_elsewhere() -> SageError:
+    """For a call that was cancelled while somebody read it."""
+    return error_for(failure_from(grpc.StatusCode.CANCELLED, "The call was cancelled.", b"", None))
 
 
 def failure_from(code: grpc.StatusCode, message: str, details: bytes, request_id: str | None) -> Failure:

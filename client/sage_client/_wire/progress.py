@@ -22,6 +22,10 @@ class Progress(Protocol):
     """What was seen of a stream of events, over all the attempts at it."""
 
     @property
+    def begun(self) -> bool:
+        """True if there is something to go on with."""
+
+    @property
     def ended(self) -> bool:
         """True if no event follows."""
 
@@ -42,6 +46,11 @@ class TurnProgress:
         self._begun_after = after_event_id
         self._messages: list[str] = []
         self._last: TurnDone | TurnFailed | TurnCancelled | None = None
+
+    @property
+    def begun(self) -> bool:
+        """Whether the turn is known."""
+        return bool(self.turn_id)
 
     def take(self, message: pb.TurnEvent) -> TurnEvent | None:
         """The event; None if it was seen before, if its kind is not known, and for heartbeats."""
@@ -85,6 +94,11 @@ class WatchProgress:
     def __init__(self, after_event_id: int | None, *, heartbeats: bool) -> None:
         self.cursor = after_event_id
         self._heartbeats = heartbeats
+
+    @property
+    def begun(self) -> bool:
+        """Whether the place in the stream is known."""
+        return self.cursor is not None
 
     def take(self, message: pb.TurnEvent) -> TurnEvent | None:
         """The event; None if it was seen before, if its kind is not known, or for a hidden heartbeat."""

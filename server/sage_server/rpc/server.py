@@ -40,6 +40,7 @@ class ServerOptions:
     max_request_bytes: int
 
 
+_PENDING = 100_000
 JOBS = "sage.jobs"
 """The name of the background jobs in the health service."""
 
@@ -62,6 +63,9 @@ class GrpcServer:
                 # Our own limit answers with a reason; gRPC's is the backstop far behind it.
                 ("grpc.max_receive_message_length", options.max_request_bytes + _BACKSTOP),
                 ("grpc.max_send_message_length", -1),
+                # So is its limit of calls that wait to be begun, which it would cancel without a word.
+                ("grpc.server.max_pending_requests", _PENDING),
+                ("grpc.server.max_pending_requests_hard_limit", _PENDING),
                 ("grpc.so_reuseport", 0),
                 ("grpc.keepalive_permit_without_calls", 1),
                 ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
