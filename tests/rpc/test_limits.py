@@ -48,6 +48,18 @@ async def test_too_many_calls_at_once_are_refused_and_the_rest_are_answered(dsn:
             assert await client.conversations.delete_all() == 1
 
 
+async def test_a_flood_of_calls_is_refused_with_a_reason_and_by_nobody_else(dsn: str) -> None:
+    """gRPC has a limit of its own, and would cancel what is beyond it without a word."""
+    async with running_server(dsn, max_concurrent_per_user=50) as server:
+        async with sage_client.connect_async(server.address, user="maria", retry=NO_RETRY) as client:
+            answers = await asyncio.gather(
+                *(client.conversations.list_page() for _ in range(3000)), return_exceptions=True
+            )
+    failed = [answer for answer in answers if isinstance(answer, BaseException)]
+    assert {getattr(error, "reason", type(error).__name__) for error in failed} <= {"OVERLOADED"}
+    assert len(failed) < len(answers)
+
+
 async def test_a_request_that_is_too_large_is_refused_with_the_limit(dsn: str) -> None:
     async with running_server(dsn, max_request_bytes=10_000) as server:
         async with sage_client.connect_async(server.address) as client:
