@@ -12,10 +12,12 @@ from asyncio.subprocess import PIPE
 from collections.abc import Mapping
 from pathlib import Path
 
+import grpc
 import httpx2
 import pytest
 
 import sage_client
+from sage.v1 import conversation_service_pb2 as pb
 from sage_client import AsyncSageClient
 from support.certificates import certificate
 from support.server import RunningServer, running_server
@@ -110,6 +112,58 @@ async def test_a_broken_body_is_answered_at_once(server: RunningServer, path: st
             assert text.headers["grpc-status"] == status, body
         wrong = await http.post(path, headers=GRPC_WEB_TEXT, content=b"%%%%")
         assert wrong.headers["grpc-status"] == internal
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        ("grpc-timeout", "nonsense"),
+        ("grpc-encoding", "nonsense"),
+        ("grpc-previous-rpc-attempts", "nonsense"),
+        ("grpc-retry-pushback-ms", "nonsense"),
+        ("grpc-status", "nonsense"),
+        ("grpc-trace-bin", "%%%"),
+        ("x-custom-bin", "%%%"),
+        ("te", "nonsense"),
+    ],
+    ids=lambda header: header[0],
+)
+async def test_a_header_that_no_call_has_spoils_no_other_callers_calls(
+    server: RunningServer, header: tuple[str, str]
+) -> None:
+    """All callers share the connections behind the proxy, and the compression of their headers."""
+    name, value = header
+    async with (
+        running_proxy(server.address) as proxy,
+        httpx2.AsyncClient(base_url=f"http://{proxy.address}") as http,
+        sage_client.connect_async(
+            proxy.address, user="maria", retry=sage_client.RetryPolicy(max_attempts=1)
+        ) as client,
+    ):
+        for _ in range(8):
+            await http.post(CREATE, headers={**GRPC_WEB, name: value}, content=EMPTY_MESSAGE)
+        mine = (("grpc-previous-rpc-attempts", "1"), ("x-custom-bin", b"ok"), ("grpc-trace-bin", b"ok"))
+        for _ in range(20):
+            await client.conversations.list_page()
+            await client.stubs.conversations.ListConversations(
+                pb.ListConversationsRequest(),
+                timeout=5,
+                metadata=(("x-sage-user", "maria"), *mine),
+                compression=grpc.Compression.Gzip,
+            )
+
+
+@pytest.mark.parametrize(
+    "kind", ["application/grpc+json", "application/grpc-web+json", "application/grpcish"]
+)
+async def test_what_is_not_protobuf_is_no_call(server: RunningServer, kind: str) -> None:
+    async with (
+        running_proxy(server.address) as proxy,
+        httpx2.AsyncClient(base_url=f"http://{proxy.address}") as http,
+    ):
+        answer = await http.post(CREATE, headers={**GRPC_WEB, "content-type": kind}, content=EMPTY_MESSAGE)
+        said = answer.headers.get("grpc-message") or answer.text  # a gRPC client gets it as a status
+        assert said == "This address speaks gRPC and gRPC-Web."
 
 
 async def test_without_a_server_calls_are_unavailable() -> None:
