@@ -114,25 +114,11 @@ async def test_a_broken_body_is_answered_at_once(server: RunningServer, path: st
         assert wrong.headers["grpc-status"] == internal
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        ("grpc-timeout", "nonsense"),
-        ("grpc-encoding", "nonsense"),
-        ("grpc-previous-rpc-attempts", "nonsense"),
-        ("grpc-retry-pushback-ms", "nonsense"),
-        ("grpc-status", "nonsense"),
-        ("grpc-trace-bin", "%%%"),
-        ("x-custom-bin", "%%%"),
-        ("te", "nonsense"),
-    ],
-    ids=lambda header: header[0],
-)
+@pytest.mark.parametrize(("name", "value"), [("grpc-timeout", "nonsense"), ("x-custom-bin", "%%%")])
 async def test_a_header_that_no_call_has_spoils_no_other_callers_calls(
-    server: RunningServer, header: tuple[str, str]
+    server: RunningServer, name: str, value: str
 ) -> None:
     """All callers share the connections behind the proxy, and the compression of their headers."""
-    name, value = header
     async with (
         running_proxy(server.address) as proxy,
         httpx2.AsyncClient(base_url=f"http://{proxy.address}") as http,
@@ -142,13 +128,12 @@ async def test_a_header_that_no_call_has_spoils_no_other_callers_calls(
     ):
         for _ in range(8):
             await http.post(CREATE, headers={**GRPC_WEB, name: value}, content=EMPTY_MESSAGE)
-        mine = (("grpc-previous-rpc-attempts", "1"), ("x-custom-bin", b"ok"), ("grpc-trace-bin", b"ok"))
+        mine = (("x-sage-user", "maria"), ("x-custom-bin", b"mine"))
         for _ in range(20):
-            await client.conversations.list_page()
             await client.stubs.conversations.ListConversations(
                 pb.ListConversationsRequest(),
                 timeout=5,
-                metadata=(("x-sage-user", "maria"), *mine),
+                metadata=mine,
                 compression=grpc.Compression.Gzip,
             )
 
