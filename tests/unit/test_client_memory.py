@@ -159,6 +159,7 @@ CALLS: list[tuple[str, Call, bool]] = [
     ("GetJobStats", lambda c: c.admin.job_stats(), True),
     ("ListDeadJobs", lambda c: drain(c.admin.list_dead_jobs()), True),
     ("RetryDeadJob", lambda c: c.admin.retry_dead_job("7"), False),
+    ("EraseUser", lambda c: c.admin.erase_user("maria"), False),
 ]
 
 

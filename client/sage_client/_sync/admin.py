@@ -108,10 +108,14 @@ class Admin:
     def erase_user(self, external_id: str, *, tenant: str = "") -> Erasure:
         """Erase a user for good: the key, every row, every cache.
 
-        An erasure that was cut short goes on when it is tried again; the counts are then of the rest.
+        Unavailable and DeadlineExceeded leave open whether it was carried out, and the client does not decide
+        that for you. Call again: an erasure that was cut short goes on, and the counts are then of the rest;
+        NotFound means that it was complete. Somebody who has come back since is erased like anybody else.
         """
         request = pb.EraseUserRequest(external_id=external_id, tenant=tenant)
-        response = self._transport.unary(self._stub.EraseUser, request, repeat=Repeat.SAFE)
+        # A repeat would report a complete erasure as NotFound, or erase whoever has come back in between.
+        stub = self._stub.EraseUser
+        response = self._transport.unary(stub, request, repeat=Repeat.IF_REFUSED)
         return erasure_from(response)
 
     def rotate_root_key(self) -> RootKeyRotation:

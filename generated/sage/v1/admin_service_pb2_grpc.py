@@ -155,7 +155,8 @@ class AdminServiceServicer:
 
     def EraseUser(self, request, context):
         """Erases a user for good: first the key, then the caches of every replica, then every row.
-        Safe to retry: an erasure that was cut short goes on.
+        An erasure that was cut short goes on when it is called again; one that is complete makes it NOT_FOUND.
+        The external id is free then: a repeat also erases a person who has come back under it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

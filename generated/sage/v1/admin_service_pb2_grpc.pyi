@@ -51,7 +51,8 @@ class AdminServiceStub:
     """
     EraseUser: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.EraseUserRequest, _admin_service_pb2.EraseUserResponse]
     """Erases a user for good: first the key, then the caches of every replica, then every row.
-    Safe to retry: an erasure that was cut short goes on.
+    An erasure that was cut short goes on when it is called again; one that is complete makes it NOT_FOUND.
+    The external id is free then: a repeat also erases a person who has come back under it.
     """
     RotateRootKey: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.RotateRootKeyRequest, _admin_service_pb2.RotateRootKeyResponse]
     """Makes a new root key current (where the server can) and wraps every user's key with the current
@@ -95,7 +96,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """
     EraseUser: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.EraseUserRequest, _admin_service_pb2.EraseUserResponse]  # type: ignore[assignment]
     """Erases a user for good: first the key, then the caches of every replica, then every row.
-    Safe to retry: an erasure that was cut short goes on.
+    An erasure that was cut short goes on when it is called again; one that is complete makes it NOT_FOUND.
+    The external id is free then: a repeat also erases a person who has come back under it.
     """
     RotateRootKey: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.RotateRootKeyRequest, _admin_service_pb2.RotateRootKeyResponse]  # type: ignore[assignment]
     """Makes a new root key current (where the server can) and wraps every user's key with the current
@@ -172,7 +174,8 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.EraseUserResponse, _abc.Awaitable[_admin_service_pb2.EraseUserResponse]]:
         """Erases a user for good: first the key, then the caches of every replica, then every row.
-        Safe to retry: an erasure that was cut short goes on.
+        An erasure that was cut short goes on when it is called again; one that is complete makes it NOT_FOUND.
+        The external id is free then: a repeat also erases a person who has come back under it.
         """
 
     @_abc_1.abstractmethod
