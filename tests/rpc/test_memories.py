@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import asyncpg
 import numpy as np
@@ -28,6 +28,7 @@ from sage_client import (
     SearchQuery,
     TagMatch,
 )
+from sage_server.adapters.postgres.agents import PostgresAgentStore
 from support.memory import DIMENSIONS, MODEL, axis, found, indexed, said, texts
 from support.postgres import TestPostgres
 from support.server import RunningServer, running_server
@@ -557,6 +558,30 @@ async def test_a_bad_memory_in_a_batch_is_named_and_none_is_stored(
     assert await texts(client) == []
     # A refusal is no answer to keep.
     assert len((await client.memory.insert_many(batch[:2], request_id=request_id)).ids) == 2
+
+
+async def test_a_batch_looks_each_agent_up_once(
+    client: AsyncSageClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = (await client.agents.create("first")).id
+    second = (await client.agents.create("second")).id
+    looked_up: list[str] = []
+    resolve = PostgresAgentStore.resolve
+
+    async def counted(store: PostgresAgentStore, user_id: UUID, agent: str) -> UUID:
+        looked_up.append(agent)
+        return await resolve(store, user_id, agent)
+
+    monkeypatch.setattr(PostgresAgentStore, "resolve", counted)
+    named = ["first", "second", "", "first", "second", first, ""]
+    await client.memory.insert_many([NewMemory(f"memory {n}", agent=name) for n, name in enumerate(named)])
+    assert looked_up == ["first", "second", first]
+    owners = {one.text: one.agent_id async for one in client.memory.list()}
+    assert [owners[f"memory {n}"] for n in range(7)] == [first, second, "", first, second, first, ""]
+    looked_up.clear()
+    answers = await client.memory.search_many([SearchQuery("memory", agent=name) for name in named])
+    assert looked_up == ["first", "second", first]
+    assert [len(answer.results) for answer in answers] == [3, 2, 7, 3, 2, 3, 7]
 
 
 async def test_a_given_vector_is_normalised_and_found_by_its_like(client: AsyncSageClient) -> None:

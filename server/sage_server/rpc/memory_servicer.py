@@ -9,7 +9,7 @@ from sage_server.domain.errors import SageError, at_index
 from sage_server.domain.identity import Caller
 from sage_server.domain.memories import MemoryFilter
 from sage_server.domain.paging import page_size
-from sage_server.engine.memory_scopes import MemoryScopes
+from sage_server.engine.memory_scopes import AgentNames, MemoryScopes
 from sage_server.engine.memory_search import MemorySearch, Search
 from sage_server.rpc.mapping import once
 from sage_server.rpc.memory_mapping import (
@@ -55,7 +55,8 @@ class MemoryServicer:
         self, request: pb.BatchInsertMemoriesRequest, caller: Caller
     ) -> pb.BatchInsertMemoriesResponse:
         """Several, all or none."""
-        drafts = [await self._draft(caller, index, one) for index, one in enumerate(request.requests)]
+        names = self._scopes.names(caller.user_id)
+        drafts = [await _draft(names, index, one) for index, one in enumerate(request.requests)]
         ids, revision = await self._memories.insert_many(caller.user_id, drafts, once(request))
         return pb.BatchInsertMemoriesResponse(
             memory_ids=[str(memory_id) for memory_id in ids],
@@ -125,7 +126,7 @@ class MemoryServicer:
         self, request: pb.SearchMemoriesRequest, caller: Caller
     ) -> pb.SearchMemoriesResponse:
         """One search."""
-        search = await self._search(caller, request)
+        search = await self._search(caller, self._scopes.names(caller.user_id), request)
         (answer,) = await self._searches.search(caller.user_id, [search], batch=False)
         return to_search_response(answer, await self._tokens.write(caller.user_id, answer.found.revision))
 
@@ -133,10 +134,10 @@ class MemoryServicer:
         self, request: pb.BatchSearchMemoriesRequest, caller: Caller
     ) -> pb.BatchSearchMemoriesResponse:
         """Several, on one state of the index."""
-        searches = []
+        names, searches = self._scopes.names(caller.user_id), []
         for index, one in enumerate(request.requests):
             try:
-                searches.append(await self._search(caller, one))
+                searches.append(await self._search(caller, names, one))
             except SageError as error:
                 raise at_index(error, index) from error
         answers = await self._searches.search(caller.user_id, searches, batch=True)
@@ -145,16 +146,10 @@ class MemoryServicer:
             responses=[to_search_response(answer, token) for answer in answers]
         )
 
-    async def _draft(self, caller: Caller, index: int, request: pb.InsertMemoryRequest) -> ArchivalDraft:
-        try:
-            return from_draft(request, await self._scopes.agent(caller.user_id, request.agent))
-        except SageError as error:
-            raise at_index(error, index) from error
-
-    async def _search(self, caller: Caller, request: pb.SearchMemoriesRequest) -> Search:
+    async def _search(self, caller: Caller, names: AgentNames, request: pb.SearchMemoriesRequest) -> Search:
         token = request.consistency.at_least_as_fresh
         at_least = await self._tokens.read(caller.user_id, token) if token else 0
-        search = from_search(request, await self._scopes.agent(caller.user_id, request.agent), at_least)
+        search = from_search(request, await names.find(request.agent), at_least)
         await self._scopes.check(caller.user_id, search.query.which)
         return search
 
@@ -164,3 +159,10 @@ class MemoryServicer:
         )
         await self._scopes.check(caller.user_id, which)
         return which
+
+
+async def _draft(names: AgentNames, index: int, request: pb.InsertMemoryRequest) -> ArchivalDraft:
+    try:
+        return from_draft(request, await names.find(request.agent))
+    except SageError as error:
+        raise at_index(error, index) from error
