@@ -1,6 +1,7 @@
 """Documents on Postgres.
 
 Transactions lock the user's head first: those of one user take turns, and none waits for another's document.
+What is large is sealed before they begin, so none waits for a thread.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -17,9 +18,8 @@ import asyncpg
 
 from sage_server.adapters.postgres import replays
 from sage_server.adapters.postgres.database import Database, Record, Statement, Transaction
+from sage_server.adapters.postgres.document_acceptance import Asked, accepted_in, sealed_for
 from sage_server.adapters.postgres.document_rows import (
-    content_forms,
-    document_values,
     external_forms,
     opened_document,
     opened_text,
@@ -27,33 +27,26 @@ from sage_server.adapters.postgres.document_rows import (
 )
 from sage_server.adapters.postgres.document_statements import (
     ADVANCE,
-    BY_CONTENT,
-    BY_EXTERNAL_ID,
     CHUNK_BATCH,
     CHUNKS,
     COMPLETE,
     DELETE,
     FAIL,
     GET,
-    INSERT,
     LOCK,
     PENDING,
     REMOVE_ALL,
     REMOVE_CHUNKS,
-    REPLACE,
     STATE,
     UPSERT,
     listed,
 )
-from sage_server.adapters.postgres.jobs import enqueue_in
 from sage_server.adapters.postgres.memory_rows import opened_batch, sealed_memories
 from sage_server.adapters.postgres.memory_statements import space_values
 from sage_server.adapters.postgres.sealed_rows import cipher_for, newest_cipher, write_sealed
 from sage_server.domain.documents import Document, DocumentStatus
-from sage_server.domain.errors import Reason, not_found, user_erased
+from sage_server.domain.errors import Reason, not_found
 from sage_server.domain.idempotency import Once
-from sage_server.domain.ids import new_id
-from sage_server.domain.jobs import Job, JobKind
 from sage_server.domain.paging import Page, TimeCursor
 from sage_server.ports.document_store import (
     Acceptance,
@@ -64,12 +57,10 @@ from sage_server.ports.document_store import (
     Refusal,
     Repeated,
     Taken,
-    Unchanged,
 )
 from sage_server.ports.keys import KeyRing, UserCipher
 from sage_server.ports.memories import MemoryBatch, Removed, Space
 
-_RESCUE_AFTER = timedelta(minutes=1)
 _FIRST = UUID(int=0)
 _ROWS = 1_000
 """In one statement, which must be through in the time that a statement has."""
@@ -88,11 +79,15 @@ class PostgresDocumentStore:
         return None if earlier is None else Repeated(UUID(earlier.answer))
 
     async def accept(self, user_id: UUID, new: NewDocument, once: Once | None, now: datetime) -> Acceptance:
-        """One transaction, tried again if the keys at hand are too old to find what is stored."""
+        """One transaction, tried again if the keys at hand are too old to find what is stored, or if that
+        has become another document since it was sealed for."""
 
         async def write(cipher: UserCipher) -> Acceptance | None:
-            accept = partial(_accept, cipher=cipher, user_id=user_id, new=new, once=once, now=now)
-            return await self._database.transact(accept)
+            asked = Asked(cipher, user_id, new, once, now)
+            sealed = await sealed_for(self._database, asked)
+            if sealed is None:
+                return None
+            return await self._database.transact(partial(accepted_in, asked=asked, sealed=sealed))
 
         try:
             while (accepted := await write_sealed(self._keys, user_id, write)) is None:
@@ -193,88 +188,6 @@ class PostgresDocumentStore:
         if row is None:
             raise not_found("document")
         return await cipher_for(self._keys, user_id, [row], before), row
-
-
-async def _accept(
-    transaction: Transaction,
-    *,
-    cipher: UserCipher,
-    user_id: UUID,
-    new: NewDocument,
-    once: Once | None,
-    now: datetime,
-) -> Acceptance | None:
-    """None, and nothing is written, if the cipher is too old to tell whether the document is known."""
-    head = await transaction.fetchrow(LOCK, user_id=user_id)
-    if head is None:
-        raise user_erased()
-    row = await _known(transaction, cipher, user_id, new)
-    if row["newest"] > cipher.key_version:
-        return None
-    known = None if row["id"] is None else opened_document(cipher, row)
-    document = _accepted(new, known, now)
-    if once is not None:
-        kept = replays.values(cipher, user_id, once, str(document.id), now)
-        await transaction.execute(replays.INSERT, **kept)
-    same = known if known is not None and _is_same(cipher, row, known, new) else None
-    if same is not None and same.status is DocumentStatus.READY and row["in_memory"]:
-        return Unchanged(same, head["memory_revision"])
-    # A document that was left undone may have no job any more.
-    await enqueue_in(transaction, Job(JobKind.INGEST_DOCUMENT, user_id, document.id), _RESCUE_AFTER)
-    if same is not None and same.status is DocumentStatus.PROCESSING:
-        return Pending(same, row["version"], new.text)
-    sealed = await asyncio.to_thread(document_values, cipher, document, new)
-    values = {"new_user_id": user_id} | {f"new_{name}": value for name, value in sealed.items()}
-    if known is None:
-        await transaction.execute(INSERT, **values)
-        return Pending(document, 1, new.text)
-    await transaction.execute(REPLACE, user_id=user_id, document_id=document.id, **values)
-    return Pending(document, row["version"] + 1, new.text)
-
-
-async def _known(transaction: Transaction, cipher: UserCipher, user_id: UUID, new: NewDocument) -> Record:
-    """The document that is meant, if there is one, and the newest key version in any case."""
-    if new.external_id:
-        forms = external_forms(cipher, new.external_id)
-        row = await transaction.fetchrow(BY_EXTERNAL_ID, user_id=user_id, forms=forms)
-    else:
-        forms = content_forms(cipher, new.digest)
-        row = await transaction.fetchrow(BY_CONTENT, user_id=user_id, forms=forms, of_agent=new.agent_id)
-    assert row is not None
-    return row
-
-
-def _accepted(new: NewDocument, known: Document | None, now: datetime) -> Document:
-    """The document with the new content; how many chunks it has changes when they do."""
-    return Document(
-        id=new_id(now) if known is None else known.id,
-        title=new.title,
-        external_id=new.external_id,
-        media_type=new.media_type,
-        status=DocumentStatus.PROCESSING,
-        failure=None,
-        chunk_count=0 if known is None else known.chunk_count,
-        byte_count=new.byte_count,
-        char_count=len(new.text),
-        tags=new.tags,
-        metadata=new.metadata,
-        agent_id=new.agent_id,
-        trust=new.trust,
-        created_at=now if known is None else known.created_at,
-        updated_at=now,
-    )
-
-
-def _is_same(cipher: UserCipher, row: Record, known: Document, new: NewDocument) -> bool:
-    if row["content_tag"] not in content_forms(cipher, new.digest):
-        return False
-    return (known.title, known.tags, dict(known.metadata), known.trust, known.agent_id) == (
-        new.title,
-        new.tags,
-        dict(new.metadata),
-        new.trust,
-        new.agent_id,
-    )
 
 
 async def _complete(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID
 
@@ -18,11 +19,11 @@ from sage_server.adapters.postgres.conversation_rows import (
     sealed_items,
 )
 from sage_server.adapters.postgres.conversations import INSERT_CONVERSATION, conversation_values
-from sage_server.adapters.postgres.database import Database, Statement, Transaction
+from sage_server.adapters.postgres.database import Database, Record, Statement, Transaction
 from sage_server.adapters.postgres.items import END, ITEMS_PAGE, THIS_THREAD, inserted_items
 from sage_server.adapters.postgres.jobs import enqueued
 from sage_server.adapters.postgres.schema import conversations
-from sage_server.adapters.postgres.sealed_rows import cipher_for, write_sealed
+from sage_server.adapters.postgres.sealed_rows import knows, write_sealed
 from sage_server.domain.conversations import Conversation, DraftItem, Fork, Item, conversation_deleted
 from sage_server.domain.errors import not_found
 from sage_server.domain.idempotency import Once
@@ -63,6 +64,10 @@ _INDEX = Statement(
 )
 
 
+class _OldKeysError(Exception):
+    """The cipher does not know the key of a row."""
+
+
 class PostgresForkStore:
     """Implements ForkStore."""
 
@@ -71,12 +76,13 @@ class PostgresForkStore:
         self._keys = keys
 
     async def fork(self, user_id: UUID, fork: Fork, once: Once | None) -> Conversation:
-        """Every item is opened and sealed again for its new row, batch by batch in one transaction."""
+        """Every item is opened and sealed again for its new row, batch by batch in one transaction. It is
+        tried again if the keys at hand are too old to open what is there: no transaction waits for keys."""
         earlier = await replays.find(self._database, self._keys, user_id, once)
         if earlier is not None:
             return answered_conversation(earlier.answer)
 
-        async def write(cipher: UserCipher) -> Conversation:
+        async def write(cipher: UserCipher) -> Conversation | None:
             async def copy_all(transaction: Transaction) -> Conversation:
                 copy = await self._start_fork(transaction, user_id, fork, cipher)
                 copy = await self._copy_items(transaction, user_id, fork, copy, cipher)
@@ -87,15 +93,20 @@ class PostgresForkStore:
                     await transaction.execute(replays.INSERT, **kept)
                 return copy
 
-            return await self._database.transact(copy_all)
+            try:
+                return await self._database.transact(copy_all)
+            except _OldKeysError:
+                return None
 
         try:
-            return await write_sealed(self._keys, user_id, write)
+            while (copy := await write_sealed(self._keys, user_id, write)) is None:
+                self._keys.forget(user_id)
         except asyncpg.UniqueViolationError as error:
             if once is None or not replays.is_repeat(error):
                 raise
             first = await replays.replayed(self._database, self._keys, user_id, once)
             return answered_conversation(first.answer)
+        return copy
 
     async def _start_fork(
         self, transaction: Transaction, user_id: UUID, fork: Fork, cipher: UserCipher
@@ -103,8 +114,8 @@ class PostgresForkStore:
         row = await transaction.fetchrow(_SOURCE, user_id=user_id, conversation_id=fork.source_id)
         if row is None:
             raise not_found("conversation")
-        opener = await cipher_for(self._keys, user_id, [row], cipher)
-        source = opened_conversation(opener, row)
+        _require_keys(cipher, [row])
+        source = opened_conversation(cipher, row)
         if source.deleted_at is not None:
             raise conversation_deleted()
         copy = Conversation(
@@ -139,8 +150,8 @@ class PostgresForkStore:
                 show_hidden=True,
                 limit=_BATCH,
             )
-            opener = await cipher_for(self._keys, user_id, rows, cipher)
-            batch = [item for item in (opened_item(opener, row) for row in rows) if item.seq <= last]
+            _require_keys(cipher, rows)
+            batch = [item for item in (opened_item(cipher, row) for row in rows) if item.seq <= last]
             if batch:
                 drafts = [_draft(item) for item in batch]
                 await transaction.execute(
@@ -169,6 +180,11 @@ class PostgresForkStore:
             at=copy.last_item_at,
         )
         return copy
+
+
+def _require_keys(cipher: UserCipher, rows: Sequence[Record]) -> None:
+    if not knows(cipher, rows):
+        raise _OldKeysError
 
 
 def _draft(item: Item) -> DraftItem:

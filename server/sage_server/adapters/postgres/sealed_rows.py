@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -44,17 +44,21 @@ def is_stale_key(error: asyncpg.ForeignKeyViolationError) -> bool:
 
 
 async def cipher_for(
-    keys: KeyRing, user_id: UUID, rows: Iterable[Record], before: UserCipher | None = None
+    keys: KeyRing, user_id: UUID, rows: Collection[Record], before: UserCipher | None = None
 ) -> UserCipher:
     """A cipher that knows every key version that the rows use.
 
     A reader gives the cipher that it took before it read: that one knows the keys of then, also one that a
     rotation has dropped since.
     """
-    newest = max((row["key_version"] for row in rows), default=0)
-    if before is not None and newest <= before.key_version:
+    if before is not None and knows(before, rows):
         return before
-    return await keys.cipher(user_id, at_least=newest)
+    return await keys.cipher(user_id, at_least=_newest(rows))
+
+
+def knows(cipher: UserCipher, rows: Collection[Record]) -> bool:
+    """Whether a cipher that was taken before the rows were read can open all of them."""
+    return _newest(rows) <= cipher.key_version
 
 
 async def newest_cipher(database: Database, keys: KeyRing, user_id: UUID) -> UserCipher:
@@ -71,6 +75,10 @@ def seal_text(cipher: UserCipher, cell: Cell, row_id: UUID, text: str) -> bytes:
 def open_text(cipher: UserCipher, cell: Cell, row_id: UUID, sealed: bytes) -> str:
     """The text of a cell."""
     return cipher.open(cell, row_id, sealed).decode()
+
+
+def _newest(rows: Collection[Record]) -> int:
+    return max((row["key_version"] for row in rows), default=0)
 
 
 def labels_literal(labels: Iterable[bytes] | None) -> str | None:
