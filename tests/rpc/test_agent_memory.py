@@ -26,6 +26,7 @@ from sage_server.bootstrap import open_root_keys
 from sage_server.bootstrap.language_models import open_language_models
 from sage_server.domain.events import Cancelled, Event
 from sage_server.domain.turns import CancelCause
+from sage_server.engine.agent_vectors import AgentVectors
 from sage_server.services.agents import Agents as Service
 from support.agent_calls import Agents, rows, user_of, with_thread, with_turn
 from support.agents import answer, stage
@@ -69,8 +70,7 @@ async def service_of(server: RunningServer, told: list[Event]) -> AsyncIterator[
                 agents=PostgresAgentStore(database, keys),
                 transcripts=PostgresTranscriptStore(database, keys),
                 writer=parts.memory.writer,
-                embedders=parts.memory.embedders,
-                usage=parts.usage,
+                vectors=AgentVectors(parts.memory.embedders, parts.usage),
                 models=models,
                 tool_names=(),
                 publish=lambda _user_id, events: told.extend(events),

@@ -25,8 +25,10 @@ from sage_server.adapters.postgres.users import PostgresKeyStore
 from sage_server.bootstrap import open_root_keys
 from sage_server.domain.agents import MAX_AGENTS
 from sage_server.domain.errors import Reason, SageError
+from sage_server.engine.agent_vectors import AgentVectors
 from support.agent_calls import Agents, rows, user_of
 from support.postgres import TestPostgres
+from support.provider import FakeProvider
 from support.server import RunningServer, running_server, test_settings
 
 SHARED = agent_pb2.MEMORY_MODE_SHARED
@@ -657,6 +659,35 @@ async def test_the_agents_that_fit_a_task_best_come_first(agents: Agents, client
     )
     (embedding,) = usage.records
     assert (embedding.purpose, embedding.calls) == (usage_pb2.USAGE_PURPOSE_EMBEDDING, 5)
+
+
+async def test_a_provider_is_asked_for_a_description_once_until_its_user_is_erased(dsn: str) -> None:
+    async with (
+        FakeProvider.running() as provider,
+        running_server(
+            dsn, embedding="openai", embedding_base_url=provider.url, embedding_dimensions=provider.dimensions
+        ) as server,
+        sage_client.connect_async(server.address, user="maria") as client,
+    ):
+        agents = Agents(client)
+
+        async def embedded(task: str) -> list[str]:
+            before = len(provider.requests)
+            assert len(await agents.find(task)) == 2
+            return [text for request in provider.requests[before:] for text in request.body["input"]]
+
+        await agents.create("cook", description="Cooks dinner")
+        await agents.create("lawyer", description="Reads contracts")
+        assert sorted(await embedded("one")) == ["Cooks dinner", "Reads contracts", "one"]
+        assert await embedded("two") == ["two"]
+        await agents.update("cook", description="Bakes bread")
+        assert sorted(await embedded("three")) == ["Bakes bread", "three"]
+        (vectors,) = (
+            cache for cache in server.application.replicas._caches._members if isinstance(cache, AgentVectors)
+        )
+        assert len(vectors._known) == 3
+        await client.admin.erase_user("maria")
+        assert len(vectors._known) == 0
 
 
 async def test_no_more_agents_are_found_than_asked_for(agents: Agents) -> None:

@@ -342,7 +342,7 @@ async def _build(opened: _Opened) -> Application:
     )
     replicas = Replicas(
         PostgresReplicaStore(database, clock),
-        Caches(keys, authentication, flags.cache, memory.indexes, events.hub),
+        Caches(keys, authentication, flags.cache, memory.indexes, agents.vectors, events.hub),
         me,
     )
     probe = PostgresProbe(database)

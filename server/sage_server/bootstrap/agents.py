@@ -9,6 +9,7 @@ from sage_server.adapters.postgres.agents import PostgresAgentStore
 from sage_server.adapters.postgres.database import Database
 from sage_server.adapters.postgres.overlays import PostgresOverlayStore
 from sage_server.domain.agents import TurnLimits
+from sage_server.engine.agent_vectors import AgentVectors
 from sage_server.engine.memory_writer import MemoryWriter
 from sage_server.engine.usage import UsageMeter
 from sage_server.ports.clock import Clock
@@ -30,6 +31,7 @@ class AgentParts:
     """What the rest of the application needs of it."""
 
     store: PostgresAgentStore
+    vectors: AgentVectors
     servicers: list[object]
 
 
@@ -54,12 +56,12 @@ class AgentNeeds:
 def build_agents(needs: AgentNeeds) -> AgentParts:
     """Stores, services and servicers of the agents themselves and of their overlays."""
     store = PostgresAgentStore(needs.database, needs.keys)
+    vectors = AgentVectors(needs.embedders, needs.usage)
     agents = Agents(
         agents=store,
         transcripts=needs.transcripts,
         writer=needs.writer,
-        embedders=needs.embedders,
-        usage=needs.usage,
+        vectors=vectors,
         models=needs.models,
         tool_names=needs.tool_names,
         publish=needs.publish,
@@ -75,6 +77,7 @@ def build_agents(needs: AgentNeeds) -> AgentParts:
     tokens = MemoryTokens(needs.keys)
     return AgentParts(
         store=store,
+        vectors=vectors,
         servicers=[
             AgentServicer(agents, mapping, needs.pages, tokens),
             OverlayServicer(overlays, needs.pages, tokens),

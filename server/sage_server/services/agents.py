@@ -8,6 +8,8 @@ from datetime import datetime, timedelta
 from typing import TypeAlias
 from uuid import UUID
 
+import numpy as np
+
 from sage_server.domain.agents import (
     MAIN,
     Agent,
@@ -26,11 +28,10 @@ from sage_server.domain.events import Event
 from sage_server.domain.idempotency import Once
 from sage_server.domain.ids import new_id
 from sage_server.domain.paging import Page
+from sage_server.engine.agent_vectors import AgentVectors
 from sage_server.engine.memory_writer import MemoryWriter
-from sage_server.engine.usage import UsageMeter
 from sage_server.ports.agents import AgentStore, ClearedThread, DeletedAgent
 from sage_server.ports.clock import Clock
-from sage_server.ports.embedding import Embedders
 from sage_server.ports.language_model import LanguageModels, Purpose
 from sage_server.ports.transcripts import TranscriptStore
 
@@ -72,8 +73,7 @@ class Agents:
         agents: AgentStore,
         transcripts: TranscriptStore,
         writer: MemoryWriter,
-        embedders: Embedders,
-        usage: UsageMeter,
+        vectors: AgentVectors,
         models: LanguageModels,
         tool_names: Collection[str],
         publish: Publish,
@@ -82,8 +82,7 @@ class Agents:
         self._agents = agents
         self._transcripts = transcripts
         self._writer = writer
-        self._embedders = embedders
-        self._usage = usage
+        self._vectors = vectors
         self._models = models
         self._tool_names = frozenset(tool_names)
         self._publish = publish
@@ -152,6 +151,7 @@ class Agents:
         self, user_id: UUID, task: str, top_k: int, min_score: float | None
     ) -> Sequence[AgentMatch]:
         """The enabled agents whose descriptions fit a task best, the best first."""
+        generation = self._vectors.generation
         able = [
             agent
             for agent in await self._agents.list(user_id)
@@ -159,10 +159,8 @@ class Agents:
         ]
         if not able:
             return []
-        embedder = self._embedders.current
-        embedded = await embedder.embed([task, *(agent.profile.description for agent in able)])
-        self._usage.record_embedding(user_id, embedder.model, embedded.tokens)
-        scores: list[float] = (embedded.vectors[1:] @ embedded.vectors[0]).clip(-1, 1).tolist()
+        wanted, described = await self._vectors.embed(user_id, task, able, generation)
+        scores: list[float] = (np.stack(described) @ wanted).clip(-1, 1).tolist()
         matches = [AgentMatch(agent, score) for agent, score in zip(able, scores, strict=True)]
         fitting = [match for match in matches if min_score is None or match.score >= min_score]
         return sorted(fitting, key=lambda match: -match.score)[:top_k]
