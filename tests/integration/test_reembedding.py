@@ -25,7 +25,8 @@ from sage_server.adapters.postgres.usage import PostgresUsageStore
 from sage_server.adapters.postgres.users import PostgresKeyStore
 from sage_server.bootstrap import open_root_keys
 from sage_server.domain.errors import Reason, SageError
-from sage_server.domain.jobs import Job, JobKind
+from sage_server.domain.jobs import Again, Job, JobKind, RetryPolicy
+from sage_server.domain.paging import Page
 from sage_server.engine.memory_index.cache import IndexCache
 from sage_server.engine.memory_writer import MemoryWriter
 from sage_server.engine.usage import UsageMeter
@@ -90,8 +91,10 @@ class Interrupted:
     async def users_beside(self, model: str, dimensions: int, limit: int) -> Sequence[UUID]:
         return await self.store.users_beside(model, dimensions, limit)
 
-    async def unembedded(self, user_id: UUID, space: Space, limit: int) -> Sequence[Unembedded]:
-        return await self.store.unembedded(user_id, space, self.limit)
+    async def unembedded(
+        self, user_id: UUID, space: Space, limit: int, after: UUID
+    ) -> Page[Unembedded, UUID]:
+        return await self.store.unembedded(user_id, space, self.limit, after)
 
     async def fill(self, user_id: UUID, space: Space, vectors: Sequence[NextVector]) -> None:
         if self.after == 0:
@@ -400,3 +403,157 @@ async def test_a_user_without_memories_starts_with_the_current_model(dsn: str) -
         await client.memory.insert("x")
         await indexed(client)
         assert (await client.memory.search("x")).embedding_model == "hash/128"
+
+
+async def damage(dsn: str, column: str, count: int) -> list[UUID]:
+    """Change a bit in a cell of the user's first archival memories; answers with their ids."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        rows = await connection.fetch(
+            f"UPDATE memories SET {column} = set_byte({column}, 20, get_byte({column}, 20) # 1)"
+            f" WHERE id IN (SELECT id FROM memories WHERE {column} IS NOT NULL ORDER BY id LIMIT $1)"
+            " RETURNING id",
+            count,
+        )
+    finally:
+        await connection.close()
+    return sorted(row["id"] for row in rows)
+
+
+async def without_vector(dsn: str) -> list[UUID]:
+    """Memories of the new model that have no vector."""
+    connection = await asyncpg.connect(dsn)
+    try:
+        rows = await connection.fetch(
+            "SELECT id FROM memories WHERE model_1 = 'hash/128' AND vector_1_enc IS NULL ORDER BY id"
+        )
+    finally:
+        await connection.close()
+    return [row["id"] for row in rows]
+
+
+async def test_memories_that_do_not_open_hold_nothing_up_and_stay_without_a_vector(
+    dsn: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """More of them than are read at once, and before all others."""
+    await filled(dsn)
+    async with serving(dsn, **LARGE) as (server, client):
+        await server.application.workers.stop()
+        memories = {UUID(one.id): one.text for one in await listed(client)}
+        unembeddable = {memory_id for memory_id, text in memories.items() if text == "!!!"}
+        lost = await damage(dsn, "content_enc", 3)
+        async with by_hand(server) as (store, reembedding):
+            store.limit = 2
+            await reembedding.reembed(await job_of(client))
+        assert (await client.memory.stats()).embedding_model == "hash/128"
+        assert set(await without_vector(dsn)) == {*lost, *unembeddable}
+        told = [record.__dict__["row"] for record in caplog.records if "does not open" in record.message]
+        assert sorted(told) == lost, "each is told once"
+        for memory_id, text in memories.items():
+            if memory_id in lost:
+                with pytest.raises(sage_client.DataLoss):
+                    await client.memory.get(str(memory_id))
+            else:
+                assert (await client.memory.get(str(memory_id))).text == text
+
+
+@pytest.mark.parametrize("column", ["content_enc", "metadata_enc", "vector_0_enc"])
+async def test_a_memory_that_no_rotation_can_seal_again_holds_nothing_up(dsn: str, column: str) -> None:
+    """It keeps its old key for ever, and no vector can be sealed beside cells of another key."""
+    await filled(dsn)
+    async with serving(dsn, **SMALL) as (_, client):
+        await client.memory.insert("with metadata", metadata={"page": "7"})
+    async with serving(dsn, **LARGE) as (server, client):
+        await server.application.workers.stop()
+        (lost,) = await damage(dsn, column, 1)
+        await client.admin.rotate_user_key("maria")
+        async with by_hand(server) as (_, reembedding):
+            with pytest.raises(SageError):  # the others wait for the rotation
+                await reembedding.reembed(await job_of(client))
+        await server.application.rotation.reseal_pending()
+        async with by_hand(server) as (_, reembedding):
+            await reembedding.reembed(await job_of(client))
+        assert (await client.memory.stats()).embedding_model == "hash/128"
+        assert lost in await without_vector(dsn)
+        assert len(await without_vector(dsn)) == 2  # and the one with nothing to embed
+
+
+async def test_a_key_that_this_process_has_not_heard_of_is_not_taken_for_damage(dsn: str) -> None:
+    await filled(dsn)
+    async with serving(dsn, **LARGE) as (server, client):
+        await server.application.workers.stop()
+        unembeddable = {UUID(one.id) for one in await listed(client) if one.text == "!!!"}
+        job = await job_of(client)
+        async with by_hand(server) as (store, reembedding):
+            await store.store._keys.cipher(job.user_id)
+            await client.admin.rotate_user_key("maria")
+            assert await server.application.rotation.reseal_pending() == 0
+            await reembedding.reembed(job)
+        assert set(await without_vector(dsn)) == unembeddable
+        assert (await found(client, "number3", text_weight=0))[0] == "archival number3"
+
+
+async def states(dsn: str) -> list[str]:
+    connection = await asyncpg.connect(dsn)
+    try:
+        return [row[0] for row in await connection.fetch("SELECT status::text FROM pgqueuer ORDER BY id")]
+    finally:
+        await connection.close()
+
+
+async def test_a_user_whose_job_is_dead_gets_no_other_until_it_is_tried_again(dsn: str) -> None:
+    await filled(dsn)
+    async with serving(dsn, **LARGE) as (server, client):
+        plan = server.application.memory.reembedding.plan
+        await server.application.workers.stop()
+        await plan()
+        connection = await asyncpg.connect(dsn)
+        try:
+            await connection.execute("UPDATE pgqueuer SET status = 'failed'")
+        finally:
+            await connection.close()
+        await plan()
+        assert await states(dsn) == ["failed"]
+        (dead,) = [one async for one in client.admin.list_dead_jobs()]
+        await client.admin.retry_dead_job(dead.id)
+        await plan()
+        assert await states(dsn) == ["queued"]
+        server.application.workers.start()
+        await brought_over(client)
+
+
+async def test_users_who_come_to_nothing_keep_no_others_from_their_turn(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sage_server.services.reembedding._USERS", 1)
+    ids = []
+    for name in ("maria", "ada", "tom"):
+        async with (
+            running_server(dsn, **SMALL) as server,
+            sage_client.connect_async(server.address, user=name) as client,
+        ):
+            await client.memory.insert("x")
+            ids.append(UUID((await client.admin.get_user(name)).id))
+    async with serving(dsn, **LARGE) as (server, _):
+        await server.application.workers.stop()
+        connection = await asyncpg.connect(dsn)
+        try:
+            for state in ("queued", "failed", "picked", "queued"):
+                await server.application.memory.reembedding.plan()
+                await connection.execute(f"UPDATE pgqueuer SET status = '{state}'")
+            planned = await connection.fetch("SELECT substring(payload, 1, 16) FROM pgqueuer ORDER BY id")
+        finally:
+            await connection.close()
+    assert [UUID(bytes=row[0]) for row in planned] == sorted(ids)
+
+
+async def test_a_user_who_writes_all_the_time_is_patiently_tried_again(dsn: str) -> None:
+    await filled(dsn)
+    async with serving(dsn, **LARGE) as (server, client):
+        await server.application.workers.stop()
+        async with by_hand(server) as (store, reembedding):
+            store.at_last = [client.memory.insert("written last")]
+            with pytest.raises(SageError) as refused:
+                await reembedding.reembed(await job_of(client))
+        error = refused.value
+        assert isinstance(RetryPolicy().after(20, error.reason.name, error.retry_after), Again)

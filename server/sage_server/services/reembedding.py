@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import timedelta
 from uuid import UUID
 
 from sage_server.domain.errors import Reason, SageError
@@ -10,10 +12,13 @@ from sage_server.engine.memory_writer import MemoryWriter
 from sage_server.ports.embedding import Embedders
 from sage_server.ports.jobs import JobQueue
 from sage_server.ports.memories import MemoryStore, Space
-from sage_server.ports.reembedding import NextVector, ReembeddingStore
+from sage_server.ports.reembedding import NextVector, ReembeddingStore, Unembedded
 
 _BATCH = 256
 _USERS = 200
+_FIRST = UUID(int=0)
+_SETTLING = timedelta(seconds=1)
+"""Somebody writes, or a new key is on its way to every row. That passes, and the job must not die of it."""
 
 
 class Reembedding:
@@ -38,7 +43,8 @@ class Reembedding:
         self._queue = queue
 
     async def plan(self) -> None:
-        """Enqueue users whose search uses another model than the settings name."""
+        """Enqueue users whose search uses another model than the settings name, some at a time. Who has been
+        enqueued makes room for the next, also if it came to nothing."""
         current = self._embedders.current
         for user_id in await self._store.users_beside(current.model, current.dimensions, _USERS):
             job = Job(JobKind.REEMBED_USER, user_id)
@@ -54,10 +60,14 @@ class Reembedding:
         if new is None:  # an earlier try was cut short after the switch
             await self._clear(user_id, Space(old.model, old.dimensions, 1 - old.slot))
             return
-        while await self._embed_some(user_id, new):
+        while await self._embed_all(user_id, new):
             pass
         if not await self._store.switch(user_id, old, new):
-            raise SageError(Reason.ETAG_MISMATCH, "Memories changed while they were embedded again.")
+            raise SageError(
+                Reason.ETAG_MISMATCH,
+                "Memories changed while they were embedded again.",
+                retry_after=_SETTLING,
+            )
         await self._writer.refresh(user_id)
         await self._clear(user_id, old)
 
@@ -72,14 +82,27 @@ class Reembedding:
             return None
         return Space(current.model, current.dimensions, 1 - old.slot)
 
-    async def _embed_some(self, user_id: UUID, space: Space) -> bool:
-        waiting = await self._store.unembedded(user_id, space, _BATCH)
-        if not waiting:
-            return False
-        vectors = await self._writer.embed(user_id, [one.text for one in waiting], space)
+    async def _embed_all(self, user_id: UUID, space: Space) -> bool:
+        """Go through all memories once. False if there was nothing to do: what was written behind the back of
+        one round is found by the next."""
+        after: UUID | None = _FIRST
+        found = False
+        while after is not None:
+            page = await self._store.unembedded(user_id, space, _BATCH, after)
+            if page.rows:
+                await self._store.fill(user_id, space, await self._vectors(user_id, space, page.rows))
+                found = True
+            after = page.next
+        return found
+
+    async def _vectors(
+        self, user_id: UUID, space: Space, waiting: Sequence[Unembedded]
+    ) -> Sequence[NextVector]:
+        lost = [NextVector(one.id, one.version, None) for one in waiting if one.text is None]
+        readable = [(one, one.text) for one in waiting if one.text is not None]
+        if not readable:
+            return lost
+        vectors = await self._writer.embed(user_id, [text for _, text in readable], space)
         assert vectors is not None
-        pairs = zip(waiting, vectors, strict=True)
-        await self._store.fill(
-            user_id, space, [NextVector(one.id, one.version, vector) for one, vector in pairs]
-        )
-        return True
+        pairs = zip(readable, vectors, strict=True)
+        return lost + [NextVector(one.id, one.version, vector) for (one, _), vector in pairs]

@@ -97,6 +97,12 @@ OF_USER = func.substring(_j.payload, 1, 16) == func.uuid_send(bindparam("user_id
 """The user comes first in a payload; Job.pack says so."""
 
 
+def has_job(kind: JobKind, user_id: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Whether the user of a row has a job of a kind, be it that it waits, runs or is dead."""
+    of_user = func.substring(_j.payload, 1, 16) == func.uuid_send(user_id)
+    return select(_j.id).where(_j.entrypoint == literal(kind.value, Text()), of_user).exists()
+
+
 def enqueued(
     kind: JobKind,
     *,

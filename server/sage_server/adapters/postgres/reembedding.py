@@ -15,6 +15,7 @@ from sqlalchemy import (
     Text,
     Uuid,
     bindparam,
+    case,
     false,
     func,
     null,
@@ -23,16 +24,22 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql import ColumnElement
 
-from sage_server.adapters.postgres.database import Database, Statement, Transaction
+from sage_server.adapters.postgres.database import Database, Record, Statement, Transaction
+from sage_server.adapters.postgres.jobs import has_job
 from sage_server.adapters.postgres.memory_rows import (
     MODEL_COLUMNS,
+    TAGS,
     VECTOR_COLUMNS,
     opened_text,
     sealed_vector,
 )
 from sage_server.adapters.postgres.memory_statements import OWNED
-from sage_server.adapters.postgres.schema import IS_LIVE, heads, memories
-from sage_server.ports.keys import KeyRing
+from sage_server.adapters.postgres.schema import IS_LIVE, cell, heads, memories, sealed_columns
+from sage_server.adapters.postgres.sealed_rows import knows
+from sage_server.domain.errors import Reason, SageError
+from sage_server.domain.jobs import JobKind
+from sage_server.domain.paging import Page
+from sage_server.ports.keys import KeyRing, UserCipher
 from sage_server.ports.memories import Space
 from sage_server.ports.reembedding import NextVector, Unembedded
 
@@ -47,7 +54,9 @@ _BESIDE = Statement(
     .where(
         _h.embedding_model.is_not(None),
         (_h.embedding_model != _MODEL) | (_h.dimensions != _DIMENSIONS),
+        ~has_job(JobKind.REEMBED_USER, _h.user_id),
     )
+    .order_by(_h.user_id)
     .limit(bindparam("limit"))
 )
 
@@ -59,10 +68,14 @@ def _missing(slot: int) -> ColumnElement[bool]:
     return OWNED & IS_LIVE & (other_model | func.coalesce(other_length, false()))
 
 
+_CELLS = tuple(column for column in sealed_columns(memories) if column is not _m.content_enc)
+# What the rotation has to open, of rows that wait for it.
+_OLD_CELLS = [case((_CURRENT_KEY, null()), else_=column).label(column.name) for column in (*_CELLS, _m.tags)]
 _UNEMBEDDED = [
     Statement(
-        select(_m.id, _m.version, _m.content_enc)
-        .where(_missing(slot), _CURRENT_KEY)
+        select(_m.id, _m.version, _m.key_version, _m.content_enc, *_OLD_CELLS)
+        .where(_missing(slot), _m.id > bindparam("after", type_=Uuid()))
+        .order_by(_m.id)
         .limit(bindparam("limit"))
     )
     for slot in _SLOTS
@@ -76,9 +89,11 @@ def _fill(slot: int) -> Statement:
         bindparam("vectors", type_=ARRAY(LargeBinary())),
     ]
     new = func.unnest(*arrays).table_valued("row_id", "row_version", "vector", name="new").render_derived()
+    # A row has one key, which does not matter where there is nothing to seal.
+    sealable = _CURRENT_KEY | new.c.vector.is_(None)
     return Statement(
         update(memories)
-        .where(OWNED, IS_LIVE, _CURRENT_KEY, _m.id == new.c.row_id, _m.version == new.c.row_version)
+        .where(OWNED, IS_LIVE, sealable, _m.id == new.c.row_id, _m.version == new.c.row_version)
         .values({MODEL_COLUMNS[slot].name: _MODEL, VECTOR_COLUMNS[slot].name: new.c.vector})
     )
 
@@ -120,25 +135,33 @@ class PostgresReembeddingStore:
         self._keys = keys
 
     async def users_beside(self, model: str, dimensions: int, limit: int) -> Sequence[UUID]:
-        """A scan of the counters, one short row a user."""
+        """A scan of the counters, one short row a user, beside one of the queue."""
         rows = await self._database.fetch(_BESIDE, model=model, dimensions=dimensions, limit=limit)
         return [row["user_id"] for row in rows]
 
-    async def unembedded(self, user_id: UUID, space: Space, limit: int) -> Sequence[Unembedded]:
-        """Rows of older keys wait until the rotation has sealed them again: a row has one key."""
-        cipher = await self._keys.cipher(user_id)
-        rows = await self._database.fetch(
-            _UNEMBEDDED[space.slot],
-            user_id=user_id,
-            model=space.model,
-            dimensions=space.dimensions,
-            key_version=cipher.key_version,
-            limit=limit,
-        )
-        return [
-            Unembedded(row["id"], row["version"], opened_text(cipher, row["id"], row["content_enc"]))
-            for row in rows
-        ]
+    async def unembedded(
+        self, user_id: UUID, space: Space, limit: int, after: UUID
+    ) -> Page[Unembedded, UUID]:
+        """Rows of older keys wait until the rotation has sealed them again: a row has one key. Those that do
+        not open it leaves alone."""
+        while True:
+            cipher = await self._keys.cipher(user_id)
+            rows = await self._database.fetch(
+                _UNEMBEDDED[space.slot],
+                user_id=user_id,
+                model=space.model,
+                dimensions=space.dimensions,
+                key_version=cipher.key_version,
+                after=after,
+                limit=limit,
+            )
+            # Only a cipher from before the rows were read can tell that one of them does not open.
+            if knows(cipher, rows):
+                break
+            self._keys.forget(user_id)
+        found = [(row["key_version"], _unembedded(cipher, row)) for row in rows]
+        page = [one for version, one in found if one.text is None or version == cipher.key_version]
+        return Page(page, rows[-1]["id"] if len(rows) == limit else None)
 
     async def fill(self, user_id: UUID, space: Space, vectors: Sequence[NextVector]) -> None:
         """One statement. Search does not look there yet, so it takes no revision."""
@@ -172,3 +195,20 @@ class PostgresReembeddingStore:
     async def clear(self, user_id: UUID, space: Space, limit: int) -> int:
         """One statement."""
         return await self._database.execute(_CLEAR[space.slot], user_id=user_id, limit=limit)
+
+
+def _unembedded(cipher: UserCipher, row: Record) -> Unembedded:
+    """The cipher says in the log what does not open."""
+    row_id: UUID = row["id"]
+    try:
+        for column in _CELLS:
+            if row[column.name] is not None:
+                cipher.open(cell(column), row_id, row[column.name])
+        for label in row[_m.tags.name] or ():
+            cipher.open_tag(TAGS, label)
+        text = opened_text(cipher, row_id, row["content_enc"])
+    except SageError as error:
+        if error.reason is not Reason.DATA_LOSS:
+            raise
+        return Unembedded(row_id, row["version"], None)
+    return Unembedded(row_id, row["version"], text)
