@@ -96,13 +96,13 @@ class Interrupted:
     ) -> Page[Unembedded, UUID]:
         return await self.store.unembedded(user_id, space, self.limit, after)
 
-    async def fill(self, user_id: UUID, space: Space, vectors: Sequence[NextVector]) -> None:
+    async def fill(self, user_id: UUID, space: Space, vectors: Sequence[NextVector]) -> int:
         if self.after == 0:
             raise ConnectionError
         self.after -= 1
         if self.meanwhile:
             await self.meanwhile.pop(0)
-        await self.store.fill(user_id, space, vectors)
+        return await self.store.fill(user_id, space, vectors)
 
     async def switch(self, user_id: UUID, old: Space, new: Space) -> bool:
         while self.at_last:

@@ -48,8 +48,8 @@ class ReembeddingStore(Protocol):
         """
         ...
 
-    async def fill(self, user_id: UUID, space: Space, vectors: Sequence[NextVector]) -> None:
-        """Store vectors of the space for memories that have not changed since."""
+    async def fill(self, user_id: UUID, space: Space, vectors: Sequence[NextVector]) -> int:
+        """Store vectors of the space for memories that have not changed since; answers with how many."""
         ...
 
     async def switch(self, user_id: UUID, old: Space, new: Space) -> bool:

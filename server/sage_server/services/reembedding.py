@@ -83,17 +83,17 @@ class Reembedding:
         return Space(current.model, current.dimensions, 1 - old.slot)
 
     async def _embed_all(self, user_id: UUID, space: Space) -> bool:
-        """Go through all memories once. False if there was nothing to do: what was written behind the back of
+        """Go through all memories once. False if nothing could be done: what was written behind the back of
         one round is found by the next."""
         after: UUID | None = _FIRST
-        found = False
+        done = 0
         while after is not None:
             page = await self._store.unembedded(user_id, space, _BATCH, after)
             if page.rows:
-                await self._store.fill(user_id, space, await self._vectors(user_id, space, page.rows))
-                found = True
+                vectors = await self._vectors(user_id, space, page.rows)
+                done += await self._store.fill(user_id, space, vectors)
             after = page.next
-        return found
+        return done > 0
 
     async def _vectors(
         self, user_id: UUID, space: Space, waiting: Sequence[Unembedded]

@@ -163,10 +163,10 @@ class PostgresReembeddingStore:
         page = [one for version, one in found if one.text is None or version == cipher.key_version]
         return Page(page, rows[-1]["id"] if len(rows) == limit else None)
 
-    async def fill(self, user_id: UUID, space: Space, vectors: Sequence[NextVector]) -> None:
+    async def fill(self, user_id: UUID, space: Space, vectors: Sequence[NextVector]) -> int:
         """One statement. Search does not look there yet, so it takes no revision."""
         cipher = await self._keys.cipher(user_id)
-        await self._database.execute(
+        return await self._database.execute(
             _FILL[space.slot],
             user_id=user_id,
             model=space.model,
