@@ -73,9 +73,14 @@ DOCUMENTS: dict[str, tuple[bytes, str, Refused]] = {
     "too many characters": (b"word " * 2_200_000, "", too_large(10_000_000, "characters")),
     "too many chunks": (many_chunks(), "", too_large(20_000, "chunks")),
     "more than a request may have": (
-        b"word " * 10 * MIB,
+        b"word " * (37 * MIB // 5 - 100),
         "",
         (sage_client.ResourceExhausted, "REQUEST_TOO_LARGE", {"limit_bytes": str(36 * MIB)}),
+    ),
+    "far more than a request may have": (
+        b"word " * 20 * MIB,
+        "",
+        (sage_client.ResourceExhausted, "REQUEST_TOO_LARGE", {}),
     ),
 }
 

@@ -19,6 +19,8 @@ __all__ = ["CallCancelled", "cancelled_by_reader", "cancelled_elsewhere", "error
 _DOMAIN = "sage"
 _DETAILS = "grpc-status-details-bin"
 _REQUEST_ID = "x-request-id"
+_FAR_TOO_LARGE = "SERVER: Received message larger than max"
+"""What gRPC says of a request of which the server has read no more than the length."""
 
 
 def error_from(raised: grpc.RpcError) -> SageError:
@@ -56,10 +58,13 @@ def failure_from(code: grpc.StatusCode, message: str, details: bytes, request_id
     for packed in _status(details).details:
         for wanted in (info, bad_request, retry):
             packed.Unpack(wanted)
+    reason = info.reason.removeprefix(REASON_PREFIX) if info.domain == _DOMAIN else None
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and message.startswith(_FAR_TOO_LARGE):
+        reason = "REQUEST_TOO_LARGE"
     return Failure(
         code=code,
         message=message,
-        reason=info.reason.removeprefix(REASON_PREFIX) if info.domain == _DOMAIN else None,
+        reason=reason,
         metadata=dict(info.metadata) if info.domain == _DOMAIN else {},
         field_violations=tuple(
             FieldViolation(violation.field, violation.description)

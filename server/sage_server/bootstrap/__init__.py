@@ -556,9 +556,9 @@ def _interceptors(
         Log(LINES.write, settings.log_format, settings.log_level),
         Metrics(registry),
         Errors(),
-        Message(),
         Authenticate(authentication, replicas),
         limits,
+        Message(settings.max_request_bytes),
         Validation(),
     ]
     if settings.otlp_endpoint is not None:
@@ -580,7 +580,6 @@ def _tracing(endpoint: str) -> Interceptor:
 def _limits(settings: Settings) -> Limits:
     return Limits(
         LimitOptions(
-            request_bytes=settings.max_request_bytes,
             concurrent=settings.max_concurrent,
             concurrent_per_user=settings.max_concurrent_per_user,
             per_second_per_user=settings.max_rate_per_user,
@@ -599,7 +598,13 @@ def _server_options(settings: Settings) -> ServerOptions:
             raise SettingsError(
                 "SAGE_TLS_CERTIFICATE and SAGE_TLS_KEY: must be a certificate and its private key (PEM)"
             ) from None
-    return ServerOptions(settings.listen, tls, settings.reflection, settings.max_request_bytes)
+    return ServerOptions(
+        address=settings.listen,
+        tls=tls,
+        reflection=settings.reflection,
+        max_request_bytes=settings.max_request_bytes,
+        max_concurrent=settings.max_concurrent,
+    )
 
 
 def _pool_options(settings: Settings) -> PoolOptions:

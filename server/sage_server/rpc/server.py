@@ -8,15 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection
 
 from sage_server.engine.event_hub import EventHub
 from sage_server.rpc.call import Method
 from sage_server.rpc.interceptors.limits import Limits
+from sage_server.rpc.open_services import Doorway, health_handler, reflection_handler
 from sage_server.rpc.pipeline import Pipeline
 
-_BACKSTOP = 32 * 1024 * 1024
+_BACKSTOP = 1024 * 1024
+"""Bytes beyond our own limit."""
+_SPARE_STREAMS = 1024
+"""How many calls of one connection may be there to be refused with a reason."""
+_PENDING = 100_000
 _LAST_WORDS = 1.0
 """Seconds for the last answers to be sent."""
 
@@ -38,9 +43,10 @@ class ServerOptions:
     tls: TlsFiles | None
     reflection: bool
     max_request_bytes: int
+    max_concurrent: int
+    """As the limits have it: 0 for none."""
 
 
-_PENDING = 100_000
 JOBS = "sage.jobs"
 """The name of the background jobs in the health service."""
 
@@ -58,19 +64,7 @@ class GrpcServer:
     ) -> None:
         self._limits = limits
         self._streams = streams
-        self._server = grpc.aio.server(
-            options=[
-                # Our own limit answers with a reason; gRPC's is the backstop far behind it.
-                ("grpc.max_receive_message_length", options.max_request_bytes + _BACKSTOP),
-                ("grpc.max_send_message_length", -1),
-                # So is its limit of calls that wait to be begun, which it would cancel without a word.
-                ("grpc.server.max_pending_requests", _PENDING),
-                ("grpc.server.max_pending_requests_hard_limit", _PENDING),
-                ("grpc.so_reuseport", 0),
-                ("grpc.keepalive_permit_without_calls", 1),
-                ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-            ]
-        )
+        self._server = grpc.aio.server(options=_channel_options(options))
         services = []
         by_service = itertools.groupby(methods, lambda method: method.service)
         for service, members in by_service:
@@ -78,11 +72,13 @@ class GrpcServer:
             handlers = {method.name: pipeline.handler(method) for method in members}
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
         self._health = health.aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        doorway = Doorway()
+        open_services = [health_handler(self._health, doorway)]
         self._services = ["", *services]
         if options.reflection:
             named = [*services, health.SERVICE_NAME, reflection.SERVICE_NAME]
-            reflection.enable_server_reflection(named, self._server)
+            open_services.append(reflection_handler(named, doorway))
+        self._server.add_generic_rpc_handlers(open_services)
         self._options = options
 
     async def start(self) -> int:
@@ -119,6 +115,25 @@ class GrpcServer:
         await self._limits.drain(grace)
         self._streams.close()
         await self._server.stop(_LAST_WORDS)
+
+
+def _channel_options(options: ServerOptions) -> list[tuple[str, int]]:
+    found = [
+        # Our own limit answers with a reason. gRPC's is behind it: it reads the length alone, and so is what
+        # bounds the memory that one message takes.
+        ("grpc.max_receive_message_length", options.max_request_bytes + _BACKSTOP),
+        ("grpc.max_send_message_length", -1),
+        # So is its limit of calls that wait to be begun, which it would cancel without a word.
+        ("grpc.server.max_pending_requests", _PENDING),
+        ("grpc.server.max_pending_requests_hard_limit", _PENDING),
+        ("grpc.so_reuseport", 0),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+    ]
+    if options.max_concurrent:
+        # gRPC lets further calls wait in the client, without a reason, so this is behind our limit too.
+        found.append(("grpc.max_concurrent_streams", options.max_concurrent + _SPARE_STREAMS))
+    return found
 
 
 def _status(*, serving: bool) -> health_pb2.HealthCheckResponse.ServingStatus:

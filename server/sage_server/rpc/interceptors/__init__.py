@@ -6,9 +6,10 @@ ORDER = (
     "log",
     "metrics",
     "errors",
-    "message",
     "authentication",
     "limits",
+    "message",
     "validation",
 )
-"""`tracing` is there only when it is configured."""
+"""`tracing` is there only when it is configured. Who is not known, or over a limit, is refused by their
+metadata: the server waits for no message of theirs and keeps none."""

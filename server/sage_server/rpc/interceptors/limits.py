@@ -20,14 +20,13 @@ _DRAIN_POLL = 0.02
 class LimitOptions:
     """How much is too much. 0 switches a limit off."""
 
-    request_bytes: int
     concurrent: int
     concurrent_per_user: int
     per_second_per_user: float
 
 
 class Limits(Interceptor):
-    """Size of a request; calls at once, in all and of one user; calls per second of one user.
+    """Calls at once, in all and of one user; calls per second of one user.
 
     They hold for one process: behind a proxy that keeps a user on one replica that is the user's limit.
     """
@@ -51,12 +50,6 @@ class Limits(Interceptor):
                 retry_after=timedelta(seconds=1),
             )
         options = self._options
-        if options.request_bytes and len(call.raw) > options.request_bytes:
-            raise SageError(
-                Reason.REQUEST_TOO_LARGE,
-                f"The request is larger than {options.request_bytes} bytes.",
-                metadata={"limit_bytes": str(options.request_bytes)},
-            )
         if options.concurrent and self._running >= options.concurrent:
             raise _busy("server")
         key = _key(call)
