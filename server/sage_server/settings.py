@@ -293,6 +293,8 @@ class Settings(BaseSettings):
             raise ValueError("SAGE_AUTH: must be `required` when JWTs are configured")
         if self.jwt_key_file and self.jwt_jwks_url:
             raise ValueError("SAGE_JWT_KEY_FILE and SAGE_JWT_JWKS_URL: give one of the two")
+        if self.jwt_jwks_url and not self.jwt_jwks_url.startswith(("https://", "http://")):
+            raise ValueError("SAGE_JWT_JWKS_URL: must begin with https:// or http://")
         if jwt_key and not (self.jwt_issuer and self.jwt_audience):
             raise ValueError("SAGE_JWT_ISSUER and SAGE_JWT_AUDIENCE: both are needed to verify JWTs")
         if (self.tls_certificate is None) != (self.tls_key is None):

@@ -89,3 +89,11 @@ def test_an_address_without_a_port_is_refused(monkeypatch: pytest.MonkeyPatch, a
     if address != "off":
         with pytest.raises(SettingsError, match=r"^SAGE_METRICS_LISTEN: "):
             settings(monkeypatch, SAGE_METRICS_LISTEN=address)
+
+
+def test_keys_of_tokens_are_fetched_over_http_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = {"SAGE_AUTH": "required", "SAGE_JWT_ISSUER": "i", "SAGE_JWT_AUDIENCE": "a"}
+    assert settings(monkeypatch, **wanted, SAGE_JWT_JWKS_URL="https://id.example/keys")
+    with pytest.raises(SettingsError, match="SAGE_JWT_JWKS_URL: must begin with") as refused:
+        settings(monkeypatch, **wanted, SAGE_JWT_JWKS_URL="file:///etc/canary")
+    assert "canary" not in str(refused.value)

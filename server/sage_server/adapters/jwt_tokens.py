@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import jwt
 
 from sage_server.domain.credentials import unauthenticated
-from sage_server.domain.errors import Reason, SageError
 from sage_server.domain.identity import TENANT_PATTERN
 from sage_server.ports.credentials import VerifiedToken
 
@@ -25,18 +23,25 @@ class JwtOptions:
     issuer: str
     audience: str
     key_file: Path | None
-    jwks_url: str | None
     tenant_claim: str | None
     default_tenant: str
+
+
+class KeySource(Protocol):
+    """Keys by their id."""
+
+    async def key(self, key_id: str) -> Any:
+        """Must be a key that PyJWT takes, or None if there is none of this id."""
+        ...
 
 
 class JwtVerifier:
     """Implements TokenVerifier."""
 
-    def __init__(self, options: JwtOptions) -> None:
+    def __init__(self, options: JwtOptions, published: KeySource | None) -> None:
         self._options = options
         self._key = None if options.key_file is None else options.key_file.read_text().strip()
-        self._jwks = None if options.jwks_url is None else jwt.PyJWKClient(options.jwks_url, timeout=5)
+        self._published = published
 
     async def verify(self, token: str) -> VerifiedToken:
         """Check everything; say only that it failed."""
@@ -71,15 +76,20 @@ class JwtVerifier:
         return VerifiedToken(tenant, subject, expires_at)
 
     async def _verification_key(self, token: str) -> Any:
-        if self._jwks is None:
+        if self._published is None:
             return self._key
-        try:
-            return (await asyncio.to_thread(self._jwks.get_signing_key_from_jwt, token)).key
-        except (jwt.PyJWKClientConnectionError, OSError, ValueError):
-            raise SageError(
-                Reason.TOKEN_KEYS_UNAVAILABLE,
-                "The keys that verify tokens cannot be fetched now.",
-                retry_after=timedelta(seconds=2),
-            ) from None
-        except jwt.PyJWTError:
-            raise unauthenticated("invalid") from None
+        key_id = _key_id(token, self._options.algorithm)
+        key = None if key_id is None else await self._published.key(key_id)
+        if key is None:
+            raise unauthenticated("invalid")
+        return key
+
+
+def _key_id(token: str, algorithm: str) -> str | None:
+    """The key that the token names; None if it cannot be verified with any, and no key need be looked for."""
+    try:
+        header = jwt.get_unverified_header(token)
+    except jwt.PyJWTError:
+        return None
+    named = header.get("kid")
+    return named if isinstance(named, str) and header.get("alg") == algorithm else None

@@ -18,7 +18,7 @@ from sage_server import __version__
 from sage_server.adapters.clock import SystemClock
 from sage_server.adapters.crypto import CachedKeyRing, EnvironmentRootKeys, FileRootKeys, KeyWrapping
 from sage_server.adapters.embedded_postgres import EmbeddedPostgres, default_data_dir
-from sage_server.adapters.jwt_tokens import JwtOptions, JwtVerifier
+from sage_server.adapters.jwt_tokens import JwtOptions, JwtVerifier, KeySource
 from sage_server.adapters.postgres.api_keys import PostgresApiKeyStore
 from sage_server.adapters.postgres.conversations import PostgresConversationStore
 from sage_server.adapters.postgres.database import Database, PoolOptions
@@ -527,10 +527,10 @@ def _authentication(
                 issuer=settings.jwt_issuer or "",
                 audience=settings.jwt_audience or "",
                 key_file=settings.jwt_key_file,
-                jwks_url=settings.jwt_jwks_url,
                 tenant_claim=settings.jwt_tenant_claim,
                 default_tenant=settings.tenant,
-            )
+            ),
+            _published_keys(settings),
         )
     return Authentication(
         users=users,
@@ -541,6 +541,14 @@ def _authentication(
         default_tenant=settings.tenant,
         capacity=settings.key_cache,
     )
+
+
+def _published_keys(settings: Settings) -> KeySource | None:
+    if settings.jwt_jwks_url is None:
+        return None
+    from sage_server.adapters.jwks import PublishedKeys  # noqa: PLC0415 (an HTTP client, rarely needed)
+
+    return PublishedKeys(settings.jwt_jwks_url, settings.jwt_algorithm)
 
 
 def _interceptors(
