@@ -418,6 +418,7 @@ async def test_a_token_acts_for_its_own_user_whatever_the_header_says(guarded: G
         {"exp": 10**15},
         {"exp": float("inf")},
         {"exp": "soon"},
+        {"exp": 253402300790},
         {"exp": [1]},
         {"exp": {}},
         {"nbf": float("inf")},
@@ -436,6 +437,31 @@ async def test_a_signed_token_with_strange_claims_is_refused(
     answer = await guarded.call(BY_NAME["ListConversations"], bearer(token))
     assert answer.code is Code.UNAUTHENTICATED
     assert answer.problem in {"invalid", "no_user", "expired"}
+
+
+async def test_clocks_may_differ_by_half_a_minute(dsn: str, tmp_path: Path) -> None:
+    method = BY_NAME["ListConversations"]
+    async with guarded_server(dsn, tmp_path / "jwt.pem") as guarded:
+        for seconds, code in ((2, Code.OK), (20, Code.OK), (50, Code.UNAUTHENTICATED)):
+            now, apart = datetime.now(UTC), timedelta(seconds=seconds)
+            for token in (signed(iat=now + apart), signed(nbf=now + apart), signed(exp=now - apart)):
+                # The second call is answered from what is remembered of the first one.
+                for _ in range(2):
+                    answer = await guarded.call(method, bearer(token))
+                    assert answer.code is code, (seconds, answer)
+
+
+async def test_a_token_that_is_remembered_lasts_as_long_as_one_that_is_not(dsn: str, tmp_path: Path) -> None:
+    async with guarded_server(dsn, tmp_path / "jwt.pem") as guarded:
+        token = signed(exp=datetime.now(UTC) + timedelta(hours=1))
+        method = BY_NAME["ListConversations"]
+        assert (await guarded.call(method, bearer(token))).code is Code.OK
+        for step, code in (
+            (timedelta(hours=1, seconds=20), Code.OK),
+            (timedelta(seconds=15), Code.UNAUTHENTICATED),
+        ):
+            guarded.server.clock.advance(step)
+            assert (await guarded.call(method, bearer(token))).code is code
 
 
 async def test_a_token_is_refused_once_it_has_expired_although_it_was_accepted(

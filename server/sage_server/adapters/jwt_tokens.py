@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +13,9 @@ import jwt
 from sage_server.domain.credentials import unauthenticated
 from sage_server.domain.identity import TENANT_PATTERN
 from sage_server.ports.credentials import VerifiedToken
+
+_LEEWAY = timedelta(seconds=30)
+"""How far the issuer's clock and ours may be apart."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ class JwtVerifier:
                 algorithms=[self._options.algorithm],
                 issuer=self._options.issuer,
                 audience=self._options.audience,
+                leeway=_LEEWAY,
                 options={"require": ["exp", "sub", "iss", "aud"]},
             )
         except jwt.ExpiredSignatureError:
@@ -68,7 +72,7 @@ class JwtVerifier:
             raise unauthenticated("invalid")
         subject = str(claims["sub"])
         try:
-            expires_at = datetime.fromtimestamp(claims["exp"], UTC)
+            expires_at = datetime.fromtimestamp(int(claims["exp"]), UTC) + _LEEWAY
             subject.encode()
         except (ValueError, OverflowError, OSError):
             # A year beyond our calendar, or half of a surrogate pair: signed, and still no use here.

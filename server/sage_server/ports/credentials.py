@@ -14,6 +14,7 @@ class VerifiedToken:
     tenant: str
     subject: str
     expires_at: datetime
+    """Until when it is accepted: what the token says, and what clocks may differ."""
 
 
 class TokenVerifier(Protocol):
