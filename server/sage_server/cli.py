@@ -93,7 +93,7 @@ def doctor_command() -> None:
     healthy = True
     for finding in _run(examine(settings)):
         healthy &= finding.fine
-        typer.echo(f"{finding.subject:15} {'ok' if finding.fine else 'WRONG'}: {finding.text}")
+        typer.echo(f"{finding.subject:15} {finding.verdict}: {finding.text}")
     if not healthy:
         raise typer.Exit(1)
 

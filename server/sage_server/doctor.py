@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
+import re
 import socket
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import timedelta
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 import asyncpg
@@ -13,23 +18,44 @@ import asyncpg
 from sage_server import __version__
 from sage_server.adapters.embedded_postgres import EmbeddedPostgresError
 from sage_server.adapters.embedding import EmbedderError
+from sage_server.adapters.language_model import ListingError, listed_models
 from sage_server.adapters.postgres.migrate import MigrationError
 from sage_server.bootstrap import ROOT_KEY_FILE, Stores, data_dir, open_root_keys, open_stores
 from sage_server.bootstrap.embedding import open_embedders
+from sage_server.configured_model import (
+    DEFAULT_NAME,
+    answering_model,
+    described_model,
+    has_model_name,
+    is_without_effect,
+    named_models,
+    shown_address,
+)
 from sage_server.domain.errors import SageError
+from sage_server.domain.models import MODEL_PATTERN, ModelProvider
 from sage_server.ports.keys import RootKeyError
 from sage_server.settings import Settings
 
 _OVERDUE = timedelta(minutes=1)
+_PATIENCE = 5.0
+_SHOWN_MODELS = 3
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at."""
+    """One thing that was looked at. What is `doubtful` works for some and is a mistake for others."""
 
     subject: str
     text: str
     fine: bool = True
+    doubtful: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """In a word."""
+        if not self.fine:
+            return "WRONG"
+        return "CHECK" if self.doubtful else "ok"
 
 
 async def examine(settings: Settings) -> list[Finding]:
@@ -39,9 +65,11 @@ async def examine(settings: Settings) -> list[Finding]:
         Finding("data", str(data_dir(settings))),
         _root_key(settings),
         _address(settings),
+        await asyncio.to_thread(_metrics, settings),
         _authentication(settings),
         _files(settings),
         await _embedding(settings),
+        *await _language_models(settings),
         *await _database(settings),
     ]
 
@@ -60,14 +88,54 @@ def _root_key(settings: Settings) -> Finding:
 def _address(settings: Settings) -> Finding:
     if settings.listen.startswith("unix:"):
         return Finding("address", settings.listen)
-    host, _, port = settings.listen.rpartition(":")
+    answers = _answers(settings.listen)
+    return Finding("address", f"{settings.listen}: {'a server answers there' if answers else 'free'}")
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=1):
-            return Finding("address", f"{settings.listen}: a server answers there")
-    except ValueError:
-        return Finding("address", f"SAGE_LISTEN: {settings.listen} is no host:port", fine=False)
+            return True
     except OSError:
-        return Finding("address", f"{settings.listen}: free")
+        return False
+
+
+def _metrics(settings: Settings) -> Finding:
+    """The address can be listened on, unless the server that answers calls has it already."""
+    address = settings.metrics_listen
+    if address == "off":
+        return Finding("metrics", "off")
+    host, _, port = address.rpartition(":")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host.strip("[]"), int(port)), family=family).close()
+    except OSError as error:
+        return _unusable(settings, error)
+    return Finding("metrics", f"{address}: free")
+
+
+def _unusable(settings: Settings, error: OSError) -> Finding:
+    address, why = settings.metrics_listen, "cannot be listened on"
+    if error.errno == errno.EADDRINUSE:
+        ours = _is_ours(address)
+        if ours and (settings.listen.startswith("unix:") or _answers(settings.listen)):
+            return Finding("metrics", f"{address}: a Sage answers there")
+        why = f"is taken by another {'Sage' if ours else 'program'}"
+    text = f"SAGE_METRICS_LISTEN: {address} {why}. Choose another, or `off`."
+    return Finding("metrics", text, fine=False)
+
+
+def _is_ours(address: str) -> bool:
+    """Whether metrics of a Sage are read there."""
+    connection = HTTPConnection(address, timeout=_PATIENCE)
+    try:
+        connection.request("GET", "/metrics")
+        return b"# HELP sage_" in connection.getresponse().read()
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()
 
 
 def _authentication(settings: Settings) -> Finding:
@@ -105,6 +173,47 @@ async def _embedding(settings: Settings) -> Finding:
         cause = error.metadata.get("cause", "")
         return Finding("embedding", f"{settings.embedding}: {error.message} ({cause})", fine=False)
     return Finding("embedding", f"{current.model}, {current.dimensions} dimensions")
+
+
+async def _language_models(settings: Settings) -> list[Finding]:
+    """Every provider that is configured answers, and has the models that the settings name."""
+    found = await asyncio.gather(
+        *(_provider(settings, name, provider) for name, provider in settings.model_providers.items())
+    )
+    answering = answering_model(settings)
+    if answering in settings.model_providers or "/" in answering:
+        return found
+    own = Finding(
+        "language model", described_model(settings, answering), fine=not is_without_effect(settings)
+    )
+    return [own, *found]
+
+
+async def _provider(settings: Settings, name: str, provider: ModelProvider) -> Finding:
+    models = [model for model in named_models(settings) if model.startswith(f"{name}/")]
+    what = f"{', '.join(models) or name} at {shown_address(provider.base_url)}:"
+    try:
+        listed = await listed_models(provider, _PATIENCE)
+    except ListingError as error:
+        return Finding("language model", f"{what} {error}", fine=False)
+    if listed is None:
+        text = f"{what} answers, but has no list of models there (does the address lack its /v1?)"
+        return Finding("language model", text, doubtful=True)
+    # Ollama lists `name:latest` for `name`.
+    bare = [model.removeprefix(f"{name}/") for model in models]
+    missing = [model for model in bare if not listed & {model, f"{model}:latest"}]
+    if missing:
+        advice = "" if has_model_name(settings) else f" ({DEFAULT_NAME})"
+        text = f"{what} answers, but does not list {', '.join(missing)}{advice}"
+        return Finding("language model", f"{text}. {_some(listed)}", doubtful=True)
+    return Finding("language model", f"{what} answers{' and lists it' if models else ''}")
+
+
+def _some(listed: AbstractSet[str]) -> str:
+    """A few names, for what is to be set. Only what can be set is shown: the rest is anybody's text."""
+    names = sorted(name for name in listed if re.fullmatch(MODEL_PATTERN, name))
+    more = ", …" if len(names) > _SHOWN_MODELS else ""
+    return f"It lists {', '.join(names[:_SHOWN_MODELS]) or 'nothing'}{more}"
 
 
 def _readable(path: Path) -> bool:

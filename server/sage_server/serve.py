@@ -13,8 +13,8 @@ from pathlib import Path
 
 from prometheus_client import start_http_server
 
-from sage_server.adapters.offline_model import OFFLINE_PROVIDER
 from sage_server.bootstrap import Application, data_dir, open_application
+from sage_server.configured_model import described_model
 from sage_server.settings import Settings, is_loopback
 
 _log = logging.getLogger("sage.server")
@@ -79,14 +79,6 @@ def _start_metrics(application: Application) -> Callable[[], None] | None:
     return stop
 
 
-def _language_model(name: str) -> str:
-    how = "set SAGE_LLM_BASE_URL or OPENAI_API_KEY"
-    if not name:
-        return f"none: {how}"
-    provider = name.partition("/")[0]
-    return f"{provider} (no model is configured: {how})" if provider == OFFLINE_PROVIDER else name
-
-
 def _welcome(application: Application, port: int) -> str:
     settings = application.settings
     host = settings.listen.rpartition(":")[0]
@@ -102,7 +94,7 @@ def _welcome(application: Application, port: int) -> str:
         f"  data            {data_dir(settings)}",
         f"  authentication  {auth}",
         f"  embedding       {application.memory.embedders.current.model}",
-        f"  language model  {_language_model(application.language_model)}",
+        f"  language model  {described_model(settings, application.language_model)}",
         f"  metrics         {settings.metrics_listen}",
     ]
     if settings.auth == "none" and settings.tls_certificate is None:

@@ -24,7 +24,10 @@ from support.postgres import public_folder
 from support.server import RunningServer, child_server, running_server
 
 ONCE = RetryPolicy(max_attempts=1)
-OFFLINE = "  language model  offline (no model is configured: set SAGE_LLM_BASE_URL or OPENAI_API_KEY)\n"
+OFFLINE = (
+    "  language model  offline "
+    "(no model is configured: set SAGE_LLM_BASE_URL, SAGE_LLM_GGUF or OPENAI_API_KEY)\n"
+)
 
 
 @pytest.fixture
@@ -201,3 +204,27 @@ async def test_it_stands_for_no_other_model_and_can_be_switched_off(dsn: str) ->
             with pytest.raises(sage_client.SageError) as gone:
                 await heard(client.agent("main").chat("Hello.", request_id=str(uuid4())))
             assert gone.value.reason == "MODEL_UNKNOWN"
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [
+        (
+            {"llm_base_url": "http://u:canary@127.0.0.1:9/v1"},
+            "openai/gpt-5-mini at http://127.0.0.1:9/v1 (only the default name: SAGE_LLM_MODEL sets yours)",
+        ),
+        ({"llm_base_url": "http://127.0.0.1:9/v1", "llm_model": "m"}, "openai/m at http://127.0.0.1:9/v1"),
+        ({"llm_api_key": "canary", "llm_model": "m"}, "openai/m at https://api.openai.com/v1"),
+        (
+            {"llm_model": "m"},
+            "offline (SAGE_LLM_MODEL names nobody to ask: set SAGE_LLM_BASE_URL or OPENAI_API_KEY as well)",
+        ),
+    ],
+)
+async def test_the_start_says_which_model_answers_and_where(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], shown: str
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    async with child_server(data_dir=folder, **settings) as server:
+        pass
+    assert f"  language model  {shown}\n" in server.lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -41,6 +42,17 @@ class ModelName:
 
     def __str__(self) -> str:
         return f"{self.provider}/{self.model}"
+
+
+def full_name(setting: str, providers: Collection[str]) -> str | None:
+    """What a setting names: `provider/model` if it begins with one of the providers, otherwise a model of the
+    provider `openai`, slashes and all; None if it is empty, or that provider is not there."""
+    provider, slash, _ = setting.partition("/")
+    if slash and provider in providers:
+        return setting
+    if not setting or DEFAULT_PROVIDER not in providers:
+        return None
+    return f"{DEFAULT_PROVIDER}/{setting}"
 
 
 def model_unknown(model: str) -> SageError:

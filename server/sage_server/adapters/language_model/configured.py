@@ -12,9 +12,9 @@ from sage_server.adapters.language_model.limits import ModelLimits
 from sage_server.adapters.language_model.provider import ProviderModel
 from sage_server.adapters.language_model.requests import SchemaMode
 from sage_server.domain.models import (
-    DEFAULT_PROVIDER,
     ModelName,
     ModelProvider,
+    full_name,
     model_not_configured,
     model_unknown,
 )
@@ -42,8 +42,7 @@ class _Provider:
 class ConfiguredModels:
     """Implements LanguageModels. Must be closed.
 
-    A default is `provider/model` if it begins with the name of a provider, and otherwise a model of the
-    provider `openai`, slashes and all. A purpose without a default has that of a more general one.
+    A default is named as in a setting (`full_name`). A purpose without one has that of a more general one.
     With `offline`, these are the defaults, and known by their own name.
     """
 
@@ -83,12 +82,10 @@ class ConfiguredModels:
 
     def _default(self, purpose: Purpose) -> str:
         name = next((name for one in _INSTEAD[purpose] if (name := self._defaults.get(one, ""))), "")
-        provider, slash, _ = name.partition("/")
-        if slash and provider in self._providers:
-            return name
-        if not name or DEFAULT_PROVIDER not in self._providers:
+        full = full_name(name, self._providers)
+        if full is None:
             raise model_not_configured(purpose.value)
-        return f"{DEFAULT_PROVIDER}/{name}"
+        return full
 
     def _make(self, name: ModelName) -> ProviderModel:
         found = self._providers[name.provider]
