@@ -16,6 +16,7 @@ from sage_server.adapters.clock import SystemClock
 from sage_server.adapters.crypto import new_root_key
 from sage_server.adapters.embedded_postgres import EmbeddedPostgresError
 from sage_server.adapters.embedding import EmbedderError
+from sage_server.adapters.postgres.connecting import ConnectError
 from sage_server.adapters.postgres.migrate import MigrationError, migrate
 from sage_server.adapters.telemetry import configure_logging
 from sage_server.bootstrap import open_application, open_database
@@ -29,6 +30,7 @@ from sage_server.settings import Settings, SettingsError, load_settings
 T = TypeVar("T")
 _EXPECTED = (
     SettingsError,
+    ConnectError,
     EmbeddedPostgresError,
     EmbedderError,
     MigrationError,

@@ -19,6 +19,7 @@ from sage_server import __version__
 from sage_server.adapters.embedded_postgres import EmbeddedPostgresError
 from sage_server.adapters.embedding import EmbedderError
 from sage_server.adapters.language_model import ListingError, listed_models
+from sage_server.adapters.postgres.connecting import ConnectError
 from sage_server.adapters.postgres.migrate import MigrationError
 from sage_server.bootstrap import ROOT_KEY_FILE, Stores, data_dir, open_root_keys, open_stores
 from sage_server.bootstrap.embedding import open_embedders
@@ -231,7 +232,7 @@ async def _database(settings: Settings) -> list[Finding]:
             await stores.check_root_key()
             replicas = await stores.replicas.live()
             jobs = await _jobs(stores)
-    except (EmbeddedPostgresError, MigrationError, RootKeyError, OSError) as error:
+    except (ConnectError, EmbeddedPostgresError, MigrationError, RootKeyError, OSError) as error:
         return [Finding("database", f"{kind}: {error}", fine=False)]
     except SageError as error:
         return [Finding("database", f"{kind}: {error.message}", fine=False)]

@@ -19,6 +19,8 @@ from sage_client import AsyncSageClient, NewItem
 from support.postgres import public_folder
 from support.server import ROOT_KEY, child_server
 
+LOST = "SAGE_DATABASE_URL: the database none at 127.0.0.1:1 cannot be opened: the connection is refused"
+
 
 @pytest.fixture
 async def folder() -> AsyncIterator[Path]:
@@ -192,11 +194,20 @@ async def test_the_doctor_says_what_is_wrong(folder: Path) -> None:
         command,
         folder,
         "doctor",
-        SAGE_DATABASE_URL="postgresql://nobody@127.0.0.1:1/none",
+        SAGE_DATABASE_URL="postgresql://nobody:canary@127.0.0.1:1/none",
         SAGE_ROOT_KEY=ROOT_KEY,
     )
     assert lost.returncode == 1
-    assert "The database cannot be reached" in lost.stdout
+    assert LOST in lost.stdout
+    assert "canary" not in lost.stdout + lost.stderr
+
+
+async def test_a_start_without_its_database_says_which_and_why(folder: Path) -> None:
+    lost = await asyncio.to_thread(
+        command, folder, "serve", SAGE_DATABASE_URL="postgresql://nobody:canary@127.0.0.1:1/none"
+    )
+    assert lost.returncode == 1
+    assert lost.stderr == f"sage-server: {LOST}\n"
 
 
 @pytest.mark.parametrize(

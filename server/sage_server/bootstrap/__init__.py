@@ -20,6 +20,7 @@ from sage_server.adapters.crypto import CachedKeyRing, EnvironmentRootKeys, File
 from sage_server.adapters.embedded_postgres import EmbeddedPostgres, default_data_dir
 from sage_server.adapters.jwt_tokens import JwtOptions, JwtVerifier, KeySource
 from sage_server.adapters.postgres.api_keys import PostgresApiKeyStore
+from sage_server.adapters.postgres.connecting import ConnectError
 from sage_server.adapters.postgres.conversations import PostgresConversationStore
 from sage_server.adapters.postgres.database import Database, PoolOptions
 from sage_server.adapters.postgres.forks import PostgresForkStore
@@ -161,9 +162,13 @@ class DatabaseAccess:
 
 @asynccontextmanager
 async def open_database(settings: Settings) -> AsyncIterator[DatabaseAccess]:
-    """Access to the database; an embedded one runs until the block ends."""
+    """Access to the database; an embedded one runs until the block ends. A ConnectError of the block gets
+    the name of the setting."""
     if settings.database_url is not None:
-        yield DatabaseAccess(settings.database_url.get_secret_value(), _wait_for_it)
+        try:
+            yield DatabaseAccess(settings.database_url.get_secret_value(), _wait_for_it)
+        except ConnectError as error:
+            raise ConnectError(f"SAGE_DATABASE_URL: {error}") from error
         return
     postgres = await EmbeddedPostgres.start(data_dir(settings))
     try:

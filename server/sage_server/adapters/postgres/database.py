@@ -12,6 +12,7 @@ from sqlalchemy import Select
 from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
 from sqlalchemy.sql import ClauseElement
 
+from sage_server.adapters.postgres.connecting import connecting
 from sage_server.domain.errors import database_unavailable, overloaded
 
 Record: TypeAlias = asyncpg.Record
@@ -96,8 +97,8 @@ class Database:
 
     @classmethod
     async def open(cls, dsn: str, options: PoolOptions) -> Database:
-        """Connect, or raise DATABASE_UNAVAILABLE."""
-        try:
+        """Connect, or raise ConnectError."""
+        with connecting(dsn):
             pool = await asyncpg.create_pool(
                 dsn,
                 min_size=options.min_size,
@@ -109,8 +110,6 @@ class Database:
                 # The arrays of a bulk write pass through memory of this size, or else through a file.
                 server_settings={"application_name": "sage", "work_mem": "32MB"},
             )
-        except _CONNECTION_ERRORS as error:
-            raise database_unavailable() from error
         return cls(pool, options)
 
     async def close(self) -> None:

@@ -6,7 +6,7 @@ from importlib import resources
 
 import asyncpg
 
-from sage_server.domain.errors import database_unavailable
+from sage_server.adapters.postgres.connecting import connecting
 
 MINIMUM_POSTGRES = 15
 MIGRATIONS = resources.files("sage_server.adapters.postgres") / "migrations"
@@ -17,18 +17,15 @@ class MigrationError(Exception):
 
 
 async def migrate(dsn: str) -> None:
-    """Apply every migration that is missing; several servers that start together take turns."""
-    try:
+    """Apply every migration that is missing; several servers that start together take turns. Raises
+    ConnectError or MigrationError."""
+    with connecting(dsn):
         if await _revision(dsn) == newest_revision():
             return
         # Alembic and the engine below it take a fifth of a second, which most starts have no use for.
         from sage_server.adapters.postgres.upgrade import upgrade  # noqa: PLC0415
 
         await upgrade(dsn)
-    except OSError as error:
-        raise database_unavailable() from error
-    except asyncpg.PostgresError as error:
-        raise MigrationError(f"The database refuses ({type(error).__name__}).") from error
 
 
 def newest_revision() -> str:
