@@ -68,6 +68,21 @@ async def test_a_second_chat_knows_what_the_first_said_after_a_restart(
         assert visit == f"From your memory:\n- {today}, archival memory: “Anna comes in May.”"
 
 
+async def test_a_user_without_agents_is_told_how_to_get_one(client: AsyncSageClient) -> None:
+    async def refused(asked: AsyncIterator[object]) -> sage_client.NotFound:
+        with pytest.raises(sage_client.NotFound) as error:
+            await anext(asked)
+        assert error.value.reason == "NOT_FOUND"
+        return error.value
+
+    thread = await client.conversations.create("Garden")
+    in_thread = client.conversations.continue_(thread.id).respond("Hello.")
+    for asked in (client.agent("main").chat("Hello."), in_thread, client.agent("canary").chat("Hello.")):
+        told = str(await refused(aiter(asked)))
+        assert "`main` is made by UpdateAgent with `enabled`, once for each user" in told
+        assert "canary" not in told
+
+
 async def test_it_keeps_and_finds_with_the_real_tools(server: RunningServer, client: AsyncSageClient) -> None:
     await client.agent("main").enable()
     await client.memory.documents.add(b"# Beans\n\nSow beans after the last frost.", title="Garden")

@@ -173,6 +173,16 @@ def _time_zones() -> Collection[str]:
     return available_timezones()
 
 
+def agent_not_found() -> SageError:
+    """In the same words for every name and id, so that none of them says anything about another's agents."""
+    return SageError(
+        Reason.NOT_FOUND,
+        "There is no such agent. `main` is made by UpdateAgent with `enabled`, once for each user "
+        "(agent.enable() in the Python client), others by CreateAgent; ListAgents shows them.",
+        metadata={"resource": "agent"},
+    )
+
+
 def agent_taken() -> SageError:
     """The name is in use."""
     return SageError(

@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from sage_server.domain.agents import MAIN, Agent, agent_disabled
+from sage_server.domain.agents import MAIN, Agent, agent_disabled, agent_not_found
 from sage_server.domain.conversations import DraftItem, ItemKind
-from sage_server.domain.errors import SageError, not_found
+from sage_server.domain.errors import SageError
 from sage_server.domain.events import Accepted, Event, HandedOff, HandoffCause, NewEvent, Typing
 from sage_server.domain.flags import Feature
 from sage_server.domain.idempotency import Once
@@ -135,7 +135,7 @@ class Turns:
             agents = {agent.name: agent for agent in await self._agents.list(user_id)}
             main = agents.get(MAIN)
             if main is None:
-                raise not_found("agent")
+                raise agent_not_found()
             named = agents.get(mentioned(message.text) or MAIN, main)
             handed = None
             if named is not main:

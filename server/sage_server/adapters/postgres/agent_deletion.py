@@ -29,8 +29,7 @@ from sage_server.adapters.postgres.schema import (
 from sage_server.adapters.postgres.turn_rows import TURN_COLUMNS, turn_of
 from sage_server.adapters.postgres.turn_statements import IS_ACTIVE
 from sage_server.adapters.postgres.turns import cancelled
-from sage_server.domain.agents import Agent
-from sage_server.domain.errors import not_found
+from sage_server.domain.agents import Agent, agent_not_found
 from sage_server.domain.events import ENDS, KIND_OF, Event
 from sage_server.domain.turns import CancelCause, turn_busy
 from sage_server.ports.agents import ClearedThread, DeletedAgent
@@ -128,7 +127,7 @@ async def clear_thread(
     """Its items and what was made of them."""
     of_thread = {"user_id": user_id, "conversation_id": agent.conversation_id}
     if await transaction.fetchrow(_LOCK_THREAD, **of_thread) is None:
-        raise not_found("agent")
+        raise agent_not_found()
     busy = await transaction.fetchrow(_BUSY_WITH, **of_thread)
     if busy is not None:
         raise turn_busy(busy["id"])

@@ -51,13 +51,14 @@ from sage_server.domain.agents import (
     MAX_AGENTS,
     Agent,
     MemoryMode,
+    agent_not_found,
     agent_taken,
     overlay_not_empty,
     too_many_agents,
 )
 from sage_server.domain.blocks import MAX_BLOCKS, Block, BlockActor, BlockActorKind, too_many_blocks
 from sage_server.domain.conversations import Conversation, ConversationKind, ConversationMemory
-from sage_server.domain.errors import not_found, user_erased
+from sage_server.domain.errors import user_erased
 from sage_server.domain.idempotency import Once
 from sage_server.ports.agents import ClearedThread, DeletedAgent
 from sage_server.ports.keys import KeyRing, UserCipher
@@ -235,7 +236,7 @@ class PostgresAgentStore:
             if row["id"] is not None:
                 return cipher, row
             if row["newest"] is None or row["newest"] <= cipher.key_version:
-                raise not_found("agent")
+                raise agent_not_found()
             cipher = await self._keys.cipher(user_id, at_least=row["newest"])
 
 

@@ -34,7 +34,7 @@ from sage_server.adapters.postgres.schema import (
     memory_blocks,
 )
 from sage_server.adapters.postgres.sealed_rows import cipher_for, write_sealed
-from sage_server.domain.agents import MemoryMode
+from sage_server.domain.agents import MemoryMode, agent_not_found
 from sage_server.domain.blocks import Block, BlockActor, BlockActorKind, BlockChange
 from sage_server.domain.errors import not_found, user_erased
 from sage_server.domain.idempotency import Once
@@ -240,7 +240,7 @@ async def _locked(transaction: Transaction, merge: _Merge) -> Record:
         raise _RepeatedError
     agent = await transaction.fetchrow(_MODE, **merge.place)
     if agent is None:
-        raise not_found("agent")
+        raise agent_not_found()
     if agent["memory_mode"] != MemoryMode.OVERLAY:
         raise agent_not_overlay(MemoryMode(agent["memory_mode"]))
     # Once more: some may have been created before the head was locked.

@@ -19,6 +19,7 @@ from sage_server.adapters.postgres.sealed_rows import write_sealed
 from sage_server.adapters.postgres.turn_effects import store_effects
 from sage_server.adapters.postgres.turn_rows import new_turn_values, turn_of
 from sage_server.adapters.postgres.usage import usage_values
+from sage_server.domain.agents import agent_not_found
 from sage_server.domain.conversations import ConversationKind, conversation_deleted
 from sage_server.domain.errors import not_found, overloaded
 from sage_server.domain.events import Cancelled, Event, NewEvent, Told, told_of
@@ -352,7 +353,7 @@ class PostgresTurnStore:
             raise turn_queue_full(accepting.new.most_waiting)
         if turn.own_thread:
             if not await self._threads.reserved(user_id, [thread]):
-                raise not_found("agent")
+                raise agent_not_found()
         elif (await self._threads.get(user_id, thread)).deleted_at is not None:
             raise conversation_deleted()
 
