@@ -85,10 +85,9 @@ async def test_a_bad_line_is_named_and_nothing_is_stored(client: AsyncSageClient
         "conversation_id": "0193e2a4-7b1c-7c3a-9e58-0123456789ff",
         "kind": "user",
     }
+    foreign = (b"{", b"[]", b'{"type": "song"}')
     for bad in (
-        b"{",
-        b"[]",
-        b'{"type": "song"}',
+        *foreign,
         json.dumps(orphan).encode(),
         json.dumps(good | {"id": 7}).encode(),
         json.dumps(good | {"create_time": "9999-01-01T00:00:00Z"}).encode(),
@@ -97,6 +96,8 @@ async def test_a_bad_line_is_named_and_nothing_is_stored(client: AsyncSageClient
             await client.conversations.import_(json.dumps(good).encode() + b"\n" + bad + b"\n")
         assert "line 2" in str(refused.value)
         assert refused.value.field_violations[0].field == "jsonl"
+        assert ("line 2 is not a line of an export" in str(refused.value)) is (bad in foreign)
+        assert "song" not in str(refused.value)
     assert [c async for c in client.conversations.list()] == []
 
 

@@ -98,15 +98,15 @@ def parse_line(raw: bytes) -> Line:
     try:
         value = json.loads(raw)
     except (ValueError, RecursionError):  # ValueError alone: a number of thousands of digits
-        raise LineError("is not JSON") from None
+        raise LineError("is not a line of an export: it is not JSON") from None
     if not isinstance(value, dict):
-        raise LineError("is not a JSON object")
+        raise LineError("is not a line of an export: it is not a JSON object")
     match value.get("type"):
         case "conversation":
             return ConversationLine(_conversation(value))
         case "item":
             return _item(value)
-    raise LineError('has no `type` of "conversation" or "item"')
+    raise LineError('is not a line of an export: it has no `type` of "conversation" or "item"')
 
 
 def _conversation(value: Mapping[str, Any]) -> Conversation:
