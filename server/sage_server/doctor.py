@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import os
 import re
 import socket
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import timedelta
 from http.client import HTTPConnection, HTTPException
-from pathlib import Path
 
 import asyncpg
 
@@ -23,6 +21,7 @@ from sage_server.adapters.postgres.connecting import ConnectError
 from sage_server.adapters.postgres.migrate import MigrationError
 from sage_server.bootstrap import ROOT_KEY_FILE, Stores, data_dir, open_root_keys, open_stores
 from sage_server.bootstrap.embedding import open_embedders
+from sage_server.bootstrap.files import check_files, named_files
 from sage_server.configured_model import (
     DEFAULT_NAME,
     answering_model,
@@ -35,7 +34,7 @@ from sage_server.configured_model import (
 from sage_server.domain.errors import SageError
 from sage_server.domain.models import MODEL_PATTERN, ModelProvider
 from sage_server.ports.keys import RootKeyError
-from sage_server.settings import Settings
+from sage_server.settings import Settings, SettingsError
 
 _OVERDUE = timedelta(minutes=1)
 _PATIENCE = 5.0
@@ -150,17 +149,11 @@ def _authentication(settings: Settings) -> Finding:
 
 def _files(settings: Settings) -> Finding:
     """Files that settings name must be there and readable."""
-    named = {
-        "SAGE_TLS_CERTIFICATE": settings.tls_certificate,
-        "SAGE_TLS_KEY": settings.tls_key,
-        "SAGE_TLS_CLIENT_CA": settings.tls_client_ca,
-        "SAGE_JWT_KEY_FILE": settings.jwt_key_file,
-        "SAGE_LLM_GGUF": settings.llm_gguf,
-    }
-    bad = [f"{name}: {path} cannot be read" for name, path in named.items() if path and not _readable(path)]
-    if bad:
-        return Finding("files", "; ".join(bad), fine=False)
-    return Finding("files", "all readable" if any(named.values()) else "none named")
+    try:
+        check_files(settings)
+    except SettingsError as error:
+        return Finding("files", "; ".join(str(error).splitlines()), fine=False)
+    return Finding("files", "all readable" if named_files(settings) else "none named")
 
 
 async def _embedding(settings: Settings) -> Finding:
@@ -215,10 +208,6 @@ def _some(listed: AbstractSet[str]) -> str:
     names = sorted(name for name in listed if re.fullmatch(MODEL_PATTERN, name))
     more = ", …" if len(names) > _SHOWN_MODELS else ""
     return f"It lists {', '.join(names[:_SHOWN_MODELS]) or 'nothing'}{more}"
-
-
-def _readable(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.R_OK)
 
 
 async def _database(settings: Settings) -> list[Finding]:

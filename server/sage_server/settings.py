@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from sage_server.domain.identity import TENANT_PATTERN
@@ -22,6 +24,17 @@ MAX_PORT = 65_535
 CLIENT_PREFIX = "SAGE_CLIENT_"
 # Of the proxy in front of it, likewise: scripts/proxy.py.
 PROXY_PREFIX = "SAGE_PROXY_"
+_ALIKE = 0.8
+_IN_PLAIN_WORDS = {
+    "literal_error": "must be {expected}",
+    "bool_parsing": "must be true or false",
+    "int_parsing": "must be a whole number",
+    "float_parsing": "must be a number",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
+}
+"""What pydantic says otherwise, by its types of errors."""
 
 
 class SettingsError(Exception):
@@ -355,7 +368,7 @@ def load_settings() -> Settings:
     ours = {name for name in os.environ if name.startswith(PREFIX) and not name.startswith(others)}
     unknown = sorted(ours - known)
     if unknown:
-        raise SettingsError(f"{', '.join(unknown)}: there is no such setting")
+        raise SettingsError("\n".join(_no_such(name, known) for name in unknown))
     key = os.environ.get(f"{PREFIX}LLM_API_KEY") or os.environ.get("OPENAI_API_KEY")
     try:
         return Settings(llm_api_key=SecretStr(key) if key else None)
@@ -374,9 +387,16 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def _described(problem: object) -> str:
-    assert isinstance(problem, dict)
-    message = str(problem["msg"]).removeprefix("Value error, ")
+def _no_such(name: str, known: Collection[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE)
+    return f"{name}: there is no such setting{f' (did you mean {near[0]}?)' if near else ''}"
+
+
+def _described(problem: ErrorDetails) -> str:
+    message = problem["msg"].removeprefix("Value error, ")
+    plain = _IN_PLAIN_WORDS.get(problem["type"])
+    if plain is not None:
+        message = plain.format(**problem.get("ctx", {})).replace("'", "`").removesuffix(".0")
     if not problem["loc"]:
         return message
     return f"{PREFIX}{str(problem['loc'][0]).upper()}: {message}"

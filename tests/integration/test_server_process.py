@@ -232,6 +232,21 @@ async def test_a_wrong_setting_is_named(folder: Path, settings: dict[str, str], 
     assert "Traceback" not in refused.stderr
 
 
+async def test_files_that_are_missing_are_named_before_anything_starts(folder: Path) -> None:
+    missing = {"SAGE_LLM_GGUF": "/nowhere/a.gguf", "SAGE_TLS_CERTIFICATE": "/nowhere/a", "SAGE_TLS_KEY": "/b"}
+    refused = await asyncio.to_thread(
+        command, folder, "serve", SAGE_EMBEDDING="onnx", SAGE_EMBEDDING_PATH="/nowhere", **missing
+    )
+    assert refused.returncode == 1
+    assert [line for line in refused.stderr.splitlines() if "cannot be read" in line] == [
+        "sage-server: SAGE_TLS_CERTIFICATE: there is no such file, or it cannot be read",
+        "SAGE_TLS_KEY: there is no such file, or it cannot be read",
+        "SAGE_LLM_GGUF: there is no such file, or it cannot be read",
+        "SAGE_EMBEDDING_PATH: there is no such folder, or it cannot be read",
+    ]
+    assert list(folder.iterdir()) == []
+
+
 async def test_a_lost_root_key_is_noticed_at_the_start(folder: Path) -> None:
     async with child_server(data_dir=folder):
         pass

@@ -97,3 +97,33 @@ def test_keys_of_tokens_are_fetched_over_http_only(monkeypatch: pytest.MonkeyPat
     with pytest.raises(SettingsError, match="SAGE_JWT_JWKS_URL: must begin with") as refused:
         settings(monkeypatch, **wanted, SAGE_JWT_JWKS_URL="file:///etc/canary")
     assert "canary" not in str(refused.value)
+
+
+def test_a_misspelled_setting_is_named_with_the_one_that_was_meant(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError) as refused:
+        settings(monkeypatch, SAGE_LISEN="x", SAGE_LLM_URL="x", SAGE_ZZZ="x")
+    assert str(refused.value).splitlines() == [
+        "SAGE_LISEN: there is no such setting (did you mean SAGE_LISTEN?)",
+        "SAGE_LLM_URL: there is no such setting (did you mean SAGE_LLM_BASE_URL?)",
+        "SAGE_ZZZ: there is no such setting",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("SAGE_AUTH", "canary", "must be `none` or `required`"),
+        ("SAGE_LOG_LEVEL", "canary", "must be `debug`, `info`, `warning` or `error`"),
+        ("SAGE_NOTIFY", "canary", "must be true or false"),
+        ("SAGE_POOL_MAX", "canary", "must be a whole number"),
+        ("SAGE_POOL_MAX", "0", "must be at least 1"),
+        ("SAGE_POOL_MAX", "5000", "must be at most 1000"),
+        ("SAGE_DRAIN", "canary", "must be a number"),
+        ("SAGE_POOL_TIMEOUT", "0", "must be more than 0"),
+    ],
+)
+def test_what_a_setting_may_be_is_said_in_plain_words(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, expected: str
+) -> None:
+    with pytest.raises(SettingsError, match=rf"^{name}: {expected}$"):
+        settings(monkeypatch, **{name: value})

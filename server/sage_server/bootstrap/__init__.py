@@ -41,6 +41,7 @@ from sage_server.adapters.tokenizer import O200kCounter
 from sage_server.bootstrap.agents import AgentNeeds, build_agents
 from sage_server.bootstrap.embedding import open_embedders
 from sage_server.bootstrap.events import EventParts, build_events
+from sage_server.bootstrap.files import check_files
 from sage_server.bootstrap.flags import FlagParts, open_flags
 from sage_server.bootstrap.language_models import open_language_models
 from sage_server.bootstrap.memory import MemoryNeeds, MemoryParts, build_memory
@@ -183,7 +184,9 @@ async def _wait_for_it() -> None:
 
 @asynccontextmanager
 async def open_application(settings: Settings, clock: Clock | None = None) -> AsyncIterator[Application]:
-    """Bring up the database and its schema, and build everything on it."""
+    """Bring up the database and its schema, and build everything on it. Raises SettingsError before it starts
+    anything if a file is missing that the settings name."""
+    check_files(settings)
     async with AsyncExitStack() as stack:
         access = await stack.enter_async_context(open_database(settings))
         await migrate(access.dsn)
