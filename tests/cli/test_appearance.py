@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pty
 import re
+import runpy
+import shlex
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from support.agents import answer
 from support.cli import Cli
 from support.provider import FakeProvider, chat_reply
 
+ROOT = Path(__file__).resolve().parents[2]
 LONG = "Beans are sown in May, after the last frost, in rows that are far enough apart. " * 6
 WIDE_LETTERS = "豆は五月に蒔く。" * 30
 
@@ -33,6 +36,13 @@ def commands() -> list[tuple[str, ...]]:
         return found
 
     return below(get_command(app), ())
+
+
+def test_the_readme_has_the_commands_of_its_picture_to_be_copied() -> None:
+    recorded = runpy.run_path(str(ROOT / "scripts" / "record_session.py"))
+    readme = (ROOT / "README.md").read_text()
+    file = f"printf {shlex.quote(recorded['BOOKLET'])} > beans.md".replace("\n", r"\n")
+    assert "\n".join([file, "", *recorded["SESSION"], "```"]) in readme
 
 
 @pytest.mark.parametrize("words", commands(), ids=" ".join)
