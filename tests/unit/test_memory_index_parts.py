@@ -1,4 +1,4 @@
-"""The parts of an index: vectors in segments, words in postings, and who may be inside at once."""
+"""The parts of an index: vectors in segments, words in postings, authors by name, and who may be inside."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sage_server.engine.memory_index import vectors
+from sage_server.engine.memory_index.authors import NOBODY, Authors
 from sage_server.engine.memory_index.gate import Gate
 from sage_server.engine.memory_index.keywords import Keywords
 from sage_server.engine.memory_index.vectors import Vectors
@@ -193,3 +194,23 @@ async def _settled() -> None:
     """Let every task go as far as it can."""
     for _ in range(10):
         await asyncio.sleep(0)
+
+
+def test_a_first_name_counts_while_nobody_else_who_is_there_has_it() -> None:
+    authors = Authors()
+    cole, stone = authors.spoke("Ben Cole"), authors.spoke("Ben Stone")
+    assert authors.named("What did Ben say?") == (NOBODY, "")
+    assert authors.named("What did Ben Cole say?") == (cole, "Ben Cole")
+    authors.withdrew(stone)
+    assert authors.named("What did Ben's dog do?") == (cole, "Ben Cole")
+    assert authors.named("What did Ben Stone say?") == (cole, "Ben Cole")
+    assert authors.spoke("Ben Stone") == stone
+    assert authors.named("What did Ben say?") == (NOBODY, "")
+
+
+def test_naming_one_of_many_authors_takes_no_more_than_linear_time() -> None:
+    """In quadratic time this would run into the suite's time limit."""
+    authors = Authors()
+    numbers = [authors.spoke(f"user{number} Smith") for number in range(150_000)]
+    assert authors.named("What did Smith say?") == (NOBODY, "")
+    assert authors.named("What did user777 say?") == (numbers[777], "user777 Smith")

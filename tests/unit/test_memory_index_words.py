@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -92,3 +94,37 @@ def test_the_distinct_terms_of_any_text_are_those_that_it_spells(text: str) -> N
 )
 def test_dates_are_read_as_a_question_writes_them(text: str, dates: list[str]) -> None:
     assert [str(date) for date in named_dates(text)] == dates
+
+
+@pytest.mark.parametrize(
+    ("count", "dates"),
+    [(12, [f"2023-{month:02}" for month in range(1, 13)]), (13, [])],
+    ids=["a year", "more"],
+)
+def test_more_dates_than_a_year_has_months_are_none_in_particular(count: int, dates: list[str]) -> None:
+    text = " ".join(f"{2023 + month // 12}-{month % 12 + 1:02}" for month in range(count))
+    assert [str(date) for date in named_dates(text)] == dates
+
+
+@pytest.mark.parametrize(
+    ("text", "dates"),
+    [
+        ("May " * 500_000, []),
+        ("in May " * 300_000, ["--05"]),
+        ("May" + " " * 2_000_000, []),
+        ("1900 " * 400_000, ["1900"]),
+    ],
+    ids=["months", "months of dates", "space", "years"],
+)
+def test_no_text_takes_more_than_linear_time(text: str, dates: list[str]) -> None:
+    """In quadratic time this would run into the suite's time limit."""
+    assert [str(date) for date in named_dates(text)] == dates
+
+
+def test_dates_that_are_named_again_and_again_take_no_memory() -> None:
+    tracemalloc.start()
+    try:
+        assert [str(date) for date in named_dates("jan 1999 " * 1_000)] == ["1999-01"]
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sage_server.domain.memories import Memory, MemoryFilter, MemorySource, TagMatch
+from sage_server.engine.memory_index.authors import Authors
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = npt.NDArray[np.int64]
@@ -55,8 +56,7 @@ class Attributes:
         self._count = 0
         self._ids: dict[UUID, int] = {}
         self._own_threads: set[UUID] = set()
-        self._authors: dict[str, int] = {}
-        self._author_rows: list[int] = []
+        self.authors = Authors()
         self._tags: dict[str, array[int]] = {}
         self._threads: dict[int, list[_Place]] = {}
         self._unordered: set[int] = set()
@@ -68,7 +68,7 @@ class Attributes:
     def bytes(self) -> int:
         """Memory that the attributes take, about."""
         tags = sum(64 + 4 * len(rows) for rows in self._tags.values())
-        return len(self._columns["live"]) * _ROW_BYTES + tags + 120 * len(self._ids)
+        return len(self._columns["live"]) * _ROW_BYTES + tags + 120 * len(self._ids) + self.authors.bytes
 
     def __len__(self) -> int:
         return self._count
@@ -122,7 +122,7 @@ class Attributes:
         self._columns["live"][row] = False
         author = int(self._columns["author"][row])
         if author != _NONE:
-            self._author_rows[author] -= 1
+            self.authors.withdrew(author)
         thread = int(self._columns["conversation"][row])
         if memory.source is MemorySource.MESSAGE:
             self.messages -= 1
@@ -169,10 +169,6 @@ class Attributes:
             found &= self._tagged(which)
         return None if found.all() else found
 
-    def authors(self) -> list[tuple[int, str]]:
-        """Everybody who said something that is there, with their number."""
-        return [(number, name) for name, number in self._authors.items() if self._author_rows[number]]
-
     def order(self) -> None:
         """Bring neighbours and sessions up to date."""
         while self._unordered:
@@ -204,11 +200,7 @@ class Attributes:
         self.messages += 1
         origin = memory.provenance.origin
         if origin:
-            author = self._authors.setdefault(origin, len(self._authors))
-            if author == len(self._author_rows):
-                self._author_rows.append(0)
-            self._author_rows[author] += 1
-            self._columns["author"][row] = author
+            self._columns["author"][row] = self.authors.spoke(origin)
         thread = int(self._columns["conversation"][row])
         places = self._threads.setdefault(thread, [])
         place = _place_of(row, memory)

@@ -36,7 +36,9 @@ _BEFORE = re.compile(
     r"|\d(?:st|nd|rd|th)?)[\s,-]+$",
     re.IGNORECASE,
 )
-_AFTER = re.compile(r"^[\s,]*(?:\d{1,2}(?:st|nd|rd|th)?\b|(?:19|20)\d\d\b)")
+_AFTER = re.compile(r"[\s,]*(?:\d{1,2}(?:st|nd|rd|th)?\b|(?:19|20)\d\d\b)")
+_NEAR = 32  # characters around a month that may make it one: no date is written with wider gaps
+_MOST = 12
 
 
 @dataclass(frozen=True)
@@ -54,16 +56,23 @@ class NamedDate:
 
 
 def named_dates(text: str) -> list[NamedDate]:
-    """The dates that a text names. Months take the years that the text names, if it names any."""
+    """The dates that a text names. Months take the years that the text names, if it names any.
+
+    More dates than a year has months are none in particular: they would speak for nearly everything, and
+    each is compared with every message.
+    """
     found = [NamedDate(int(year), int(month)) for year, month in _ISO.findall(text)]
     rest = _ISO.sub(" ", text)
-    years: list[int | None] = [int(year) for year in _YEAR.findall(rest)]
-    months = [_MONTHS[match.group().lower()] for match in _NAME.finditer(rest) if _is_month(match)]
+    years: list[int | None] = [int(year) for year in dict.fromkeys(_YEAR.findall(rest))]
+    months = dict.fromkeys(
+        _MONTHS[match.group().lower()] for match in _NAME.finditer(rest) if _is_month(match)
+    )
     if months:
         found += [NamedDate(year, month) for month in months for year in years or [None]]
     else:
         found += [NamedDate(year, None) for year in years]
-    return list(dict.fromkeys(found))
+    distinct = list(dict.fromkeys(found))
+    return distinct if len(distinct) <= _MOST else []
 
 
 def _is_month(match: re.Match[str]) -> bool:
@@ -71,5 +80,6 @@ def _is_month(match: re.Match[str]) -> bool:
         return True
     if not match.group()[0].isupper():
         return False
-    before, after = match.string[: match.start()], match.string[match.end() :]
-    return bool(_BEFORE.search(before) or _AFTER.match(after))
+    text, start, end = match.string, match.start(), match.end()
+    before = _BEFORE.search(text, max(0, start - _NEAR), start)
+    return bool(before or _AFTER.match(text, end, end + _NEAR))

@@ -14,13 +14,11 @@ from sage_server.engine.memory_index.attributes import Attributes
 from sage_server.engine.memory_index.dates import NamedDate, named_dates
 from sage_server.engine.memory_index.ranking import Scores
 from sage_server.engine.memory_index.vectors import Rows
-from sage_server.engine.memory_index.words import words_of
 
 NEIGHBOURS = 0.2
 AUTHOR = 0.4
 DATE = 0.3
 SESSION = 0.6
-_NOBODY = -2  # no row has it
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ def surroundings(attributes: Attributes, text: str, rows: Rows, hybrid: Scores) 
     neighbours = NEIGHBOURS * (by_row[of["previous"]] + by_row[of["next"]])
     sessions = np.zeros(attributes.session_count + 1)
     np.maximum.at(sessions, of["session"][messages], hybrid[messages])
-    author, name = _named_author(attributes, text)
+    author, name = attributes.authors.named(text)
     said_by = np.where(of["author"] == author, AUTHOR, 0.0)
     date, dates = _dated(named_dates(text), of["time"])
     return Surroundings(
@@ -82,23 +80,6 @@ def surroundings(attributes: Attributes, text: str, rows: Rows, hybrid: Scores) 
         author_name=name,
         dates=dates,
     )
-
-
-def _named_author(attributes: Attributes, text: str) -> tuple[int, str]:
-    """The only known author whom the text names, by all of their name or by a first name that is
-    nobody else's."""
-    said = _plain_words(text)
-    if not said:
-        return _NOBODY, ""
-    authors = attributes.authors()
-    first_names = [name.split()[0].casefold() if name.split() else "" for _, name in authors]
-    named = []
-    for (number, name), first in zip(authors, first_names, strict=True):
-        words = _plain_words(name)
-        unique = first_names.count(first) == 1
-        if words and (words <= said or (unique and first in said)):
-            named.append((number, name))
-    return named[0] if len(named) == 1 else (_NOBODY, "")
 
 
 def _dated(
@@ -115,8 +96,3 @@ def _dated(
 
 def _fits(values: npt.NDArray[np.int64], wanted: int | None) -> npt.NDArray[np.bool_]:
     return np.ones(len(values), np.bool_) if wanted is None else values == wanted
-
-
-def _plain_words(text: str) -> set[str]:
-    """Words as they are compared with names: without case and possessive."""
-    return {word.casefold().removesuffix("'s") for word in words_of(text)}
