@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import cast
 from uuid import UUID
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from sage_server.domain.memories import Memory, MemorySource, Provenance
+from sage_server.engine import pauses
 from sage_server.engine.memory_index import cache as caches
 from sage_server.engine.memory_index import user_index
 from sage_server.engine.memory_index.cache import Entry, IndexCache
@@ -69,6 +70,13 @@ def indexes() -> Iterator[IndexCache]:
     held._entries[USER] = Entry(index, Space("test/4", 4))
     yield held
     held.close()
+
+
+@pytest.fixture
+def pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write adds a hundred memories at a time, and lets others in after each."""
+    monkeypatch.setattr(caches, "_PIECE", 100)
+    monkeypatch.setattr(pauses, "_TURN", 0)
 
 
 def message(seq: int) -> Memory:
@@ -175,24 +183,56 @@ async def test_a_search_that_waits_for_a_writer_sees_what_was_written(
     assert found_in(await search) == [3, 7]
 
 
-async def test_what_a_cancelled_write_left_half_done_is_done_by_the_next(
-    indexes: IndexCache, monkeypatch: pytest.MonkeyPatch
+async def test_a_write_whose_caller_goes_away_is_whole_and_may_come_again(
+    indexes: IndexCache, pieces: None
 ) -> None:
-    monkeypatch.setattr(caches, "_PIECE", 100)
     entry = entry_of(indexes)
     many = [message(seq) for seq in range(10, 500)]
     write = asyncio.create_task(indexes.wrote(USER, batch(1, many)))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
+    assert 3 < len(entry.index) < 493
     write.cancel()
     with pytest.raises(asyncio.CancelledError):
         await write
-    assert 3 < len(entry.index) < 493
-    assert entry.index.revision == 0
+    assert (len(entry.index), entry.index.revision) == (493, 0)
     await indexes.wrote(USER, batch(1, many))
     assert (len(entry.index), entry.index.revision) == (493, 1)
     found = entry.index.search(IndexQuery("garden", top_k=1000))
     assert found_in([found]) == [1, 2, 3, *range(10, 500)]
+
+
+async def test_a_batch_that_is_added_in_pieces_appears_to_searches_at_once(
+    indexes: IndexCache, pieces: None
+) -> None:
+    entry = entry_of(indexes)
+    query = IndexQuery("garden", top_k=1000)
+    write = asyncio.create_task(indexes.wrote(USER, batch(1, [message(n) for n in range(10, 500)], 1)))
+    searches = [asyncio.create_task(indexes.search(entry, [query]))]
+    await asyncio.sleep(0)
+    while not write.done():
+        searches.append(asyncio.create_task(indexes.search(entry, [query])))
+        await asyncio.sleep(0)
+    seen = {tuple(found_in(await search)) for search in searches}
+    assert len(searches) > 5
+    assert seen <= {(1, 2, 3), (2, 3, *range(10, 500))}
+
+
+async def test_others_are_served_while_long_texts_come_and_go(indexes: IndexCache, pieces: None) -> None:
+    long = [message(seq)._replace(text=f"{seq} " + "some long text " * 6_000) for seq in range(10, 110)]
+    assert await turns_of_others(indexes.wrote(USER, batch(1, long))) > 100
+    assert await turns_of_others(indexes.wrote(USER, batch(2, [], *range(10, 110)))) > 100
+    assert len(entry_of(indexes).index) == 3
+
+
+async def turns_of_others(work: Coroutine[object, object, None]) -> int:
+    """How often something else on the event loop got its turn while the work was done."""
+    task, turns = asyncio.create_task(work), 0
+    while not task.done():
+        await asyncio.sleep(0)
+        turns += 1
+    await task
+    return turns
 
 
 async def test_a_first_write_that_others_overtook_leaves_the_index_to_a_load(indexes: IndexCache) -> None:
@@ -207,10 +247,7 @@ async def test_a_first_write_that_others_overtook_leaves_the_index_to_a_load(ind
     assert (len(begun.index), begun.index.revision) == (1, 1)
 
 
-async def test_an_index_that_is_being_filled_may_be_evicted(
-    indexes: IndexCache, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(caches, "_PIECE", 100)
+async def test_an_index_that_is_being_filled_may_be_evicted(indexes: IndexCache, pieces: None) -> None:
     indexes._budget = 1
     other = UUID(int=2)
     filling = asyncio.create_task(

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,17 +14,20 @@ from typing import TypeVar
 from uuid import UUID
 
 from sage_server.domain.errors import SageError
+from sage_server.domain.memories import Memory
 from sage_server.engine.memory_index.gate import Gate
 from sage_server.engine.memory_index.query import Found, IndexQuery
 from sage_server.engine.memory_index.user_index import UserIndex
 from sage_server.engine.memory_index.words import Words
+from sage_server.engine.pauses import Pauses
 from sage_server.ports.memories import MemoryBatch, MemoryStore, Space, Vector
 
 _INLINE_WORK = 4_000_000
-"""Numbers that a search may read on the event loop: about a millisecond. Beyond it, a thread pays."""
+"""Work that searches may do on the event loop: about a millisecond. Beyond it, a thread pays."""
 _THREADS = 2
 _PIECE = 1_000
-"""Memories added without a break, about ten milliseconds. A whole batch of a caller appears at once."""
+_PIECE_CHARACTERS = 50_000
+"""What is added without a break, about ten milliseconds: so many memories, and no more text."""
 _FOLLOWED = 600.0
 """Seconds for which an index that nobody uses is still kept up to date. Later, its next user waits."""
 _log = logging.getLogger("sage.memory")
@@ -38,6 +41,8 @@ class Entry:
     index: UserIndex
     space: Space
     gate: Gate = field(default_factory=Gate)
+    partial: bool = False
+    """Whether a batch is there in part. Whoever searches waits at the gate for all of it."""
     used_at: float = field(default_factory=time.monotonic)
 
 
@@ -102,8 +107,8 @@ class IndexCache:
         return entry
 
     async def search(self, entry: Entry, queries: Sequence[IndexQuery]) -> list[Found]:
-        """Several searches on one state of the index; a large one leaves the event loop."""
-        if entry.index.work * len(queries) <= _INLINE_WORK:
+        """Several searches on one state of the index; large ones leave the event loop."""
+        if not entry.partial and _is_short(entry.index, queries):
             return [entry.index.search(query) for query in queries]
         async with entry.gate.reading():
             index = entry.index
@@ -264,13 +269,13 @@ class IndexCache:
             entry.index.revision = head.revision
 
     async def _apply(self, entry: Entry, batch: MemoryBatch) -> None:
-        """In short pieces: searches on the event loop may come in between, and find the index whole."""
-        for memory_id in batch.removed:
-            entry.index.remove(memory_id)
-        for start in range(0, len(batch.memories), _PIECE):
-            piece = batch.memories[start : start + _PIECE]
-            entry.index.add(piece, partial(_filled, batch, start))
-            await asyncio.sleep(0)
+        """In pieces, so that others are served meanwhile. For searches the batch appears at once: it becomes
+        whole also when its caller goes away."""
+        entry.partial = True
+        try:
+            await _ended(asyncio.create_task(_applied(entry.index, batch), name="apply-batch"))
+        finally:
+            entry.partial = False
         if entry.index.sparse:
             entry.index.settle()
             compacting = asyncio.get_running_loop().run_in_executor(None, entry.index.compacted)
@@ -311,6 +316,39 @@ async def _ended(work: asyncio.Future[_T]) -> _T:
     if gone is not None:
         raise gone
     return work.result()
+
+
+def _is_short(index: UserIndex, queries: Sequence[IndexQuery]) -> bool:
+    """Whether the event loop has the time for all of these searches."""
+    work = 0
+    for query in queries:
+        work += index.work(query)
+        if work > _INLINE_WORK:
+            return False
+    return True
+
+
+async def _applied(index: UserIndex, batch: MemoryBatch) -> None:
+    """Take out and add what the batch says."""
+    pauses = Pauses()
+    for memory_id in batch.removed:
+        index.remove(memory_id)
+        await pauses.take()
+    for start, piece in _pieces(batch.memories):
+        index.add(piece, partial(_filled, batch, start))
+        await pauses.take()
+
+
+def _pieces(memories: Sequence[Memory]) -> Iterator[tuple[int, Sequence[Memory]]]:
+    """Some memories after the other, each time with the place of the first."""
+    start = characters = 0
+    for at, memory in enumerate(memories):
+        characters += len(memory.text)
+        if at > start and (at - start == _PIECE or characters > _PIECE_CHARACTERS):
+            yield start, memories[start:at]
+            start, characters = at, len(memory.text)
+    if memories:
+        yield start, memories[start:]
 
 
 def _filled(batch: MemoryBatch, start: int, at: int, room: Vector) -> bool:

@@ -81,6 +81,10 @@ class Keywords:
         embedding model takes for one word may be several here: the rarest counts."""
         return max(map(self.rarity, self._words.terms(word.lower())), default=0.0)
 
+    def postings(self, terms: Iterable[str]) -> int:
+        """How many postings `scores` reads for these terms."""
+        return sum(len(self._postings.get(term, ())) for term in terms)
+
     def scores(self, terms: Iterable[str], among: Mask | None = None) -> npt.NDArray[np.float64]:
         """The BM25 score of every row for distinct terms; with `among`, of those rows alone.
 

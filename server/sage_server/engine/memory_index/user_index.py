@@ -28,6 +28,8 @@ from sage_server.ports.memories import Fill
 
 _ENTRY_BYTES = 700  # a Memory with its ids, times and place in the tables, beside its text
 _FEW_DEAD = 1_000
+_CHARACTER_WORK = 400
+_POSTING_WORK = 64
 
 
 class UserIndex:
@@ -59,10 +61,12 @@ class UserIndex:
         held = self._vectors.bytes + self._keywords.bytes + self._attributes.bytes
         return held + self._text_bytes + _ENTRY_BYTES * len(self._row_of)
 
-    @property
-    def work(self) -> int:
-        """How many numbers a search reads."""
-        return len(self._vectors) * self.dimensions
+    def work(self, query: IndexQuery) -> int:
+        """How much a search takes, as numbers of vectors that could be read instead. Itself it takes no more
+        than cutting the text into words."""
+        postings = self._keywords.postings(self._words.spelled(query.text))
+        vectors = len(self._vectors) * self.dimensions
+        return vectors + _CHARACTER_WORK * len(query.text) + _POSTING_WORK * postings
 
     def counts(self) -> dict[MemorySource, int]:
         """How many memories there are of each source."""
