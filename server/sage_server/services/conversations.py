@@ -25,6 +25,7 @@ from sage_server.domain.idempotency import Once
 from sage_server.domain.ids import new_id
 from sage_server.domain.paging import Page, TimeCursor
 from sage_server.engine.memory_writer import MemoryWriter
+from sage_server.engine.pauses import Pauses
 from sage_server.ports.clock import Clock
 from sage_server.ports.stores import ConversationStore, ForkStore, ItemStore
 from sage_server.ports.tokens import TokenCounter
@@ -154,7 +155,10 @@ class Conversations:
         """Store items at the end of a thread."""
         now = self._clock.now()
         check_new_items(items, now)
-        drafts = [draft(item, new_id(now), self._tokens.count(item.text), now) for item in items]
+        drafts, pauses = [], Pauses()
+        for item in items:
+            drafts.append(draft(item, new_id(now), self._tokens.count(item.text), now))
+            await pauses.take()
         return await self._items.append(user_id, conversation_id, drafts, once)
 
     async def list_items(

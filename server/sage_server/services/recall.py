@@ -12,6 +12,7 @@ from sage_server.domain.jobs import Job
 from sage_server.domain.memories import Memory
 from sage_server.domain.recall import MESSAGES, Place, remembered, remembered_summary
 from sage_server.engine.memory_writer import MemoryWriter
+from sage_server.engine.pauses import Pauses
 from sage_server.ports.clock import Clock
 from sage_server.ports.flags import Flags
 from sage_server.ports.memories import MemoryStore, NewMemory, Space, Written
@@ -63,7 +64,10 @@ class Recall:
             page = await self._transcripts.items(job.user_id, job.subject, wanted, size, after)
             now = self._clock.now()
             items = [item for item in page.rows if item.seq <= job.last]
-            memories = [memory for item in items for memory in remembered(item, thread.place, now)]
+            memories, pauses = list[Memory](), Pauses()
+            for item in items:
+                memories += remembered(item, thread.place, now)
+                await pauses.take()
             await self._store(job.user_id, job.subject, memories)
             after = page.next
         if job.first == 1:

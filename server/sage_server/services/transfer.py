@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
+from io import BytesIO
 from itertools import groupby
 from typing import TypeAlias
 from uuid import UUID, uuid5
@@ -30,6 +31,7 @@ from sage_server.domain.transfer import (
     item_line,
     parse_line,
 )
+from sage_server.engine.pauses import Pauses
 from sage_server.ports.agents import AgentStore
 from sage_server.ports.clock import Clock
 from sage_server.ports.stores import ConversationStore, ItemStore
@@ -149,7 +151,7 @@ class Transfer:
                 new = await self._conversations.restore(user_id, line.conversation)
                 created, skipped = created + new, skipped + (not new)
         else:
-            drafts = [self._draft(line) for line in batch if isinstance(line, ItemLine)]
+            drafts = await self._drafts(batch)
             items = await self._items.restore(user_id, conversation_id, drafts)
         stored = 0 if conversation_id is None else len(batch)
         return ImportProgress(
@@ -164,7 +166,9 @@ class Transfer:
     async def _checked(self, user_id: UUID, jsonl: bytes) -> list[Line]:
         numbered: list[tuple[int, Line]] = []
         known: set[UUID] = set()
-        for number, raw in enumerate(jsonl.split(b"\n"), 1):
+        pauses = Pauses()
+        for number, raw in enumerate(BytesIO(jsonl), 1):
+            await pauses.take()
             if not raw.strip():
                 continue
             try:
@@ -194,8 +198,13 @@ class Transfer:
             await self._conversations.get(user_id, line.conversation_id)
             known.add(line.conversation_id)
 
-    def _draft(self, line: ItemLine) -> DraftItem:
-        return draft(line.item, line.id, self._tokens.count(line.item.text), self._clock.now())
+    async def _drafts(self, lines: Sequence[Line]) -> list[DraftItem]:
+        now, drafts, pauses = self._clock.now(), [], Pauses()
+        for line in lines:
+            if isinstance(line, ItemLine):
+                drafts.append(draft(line.item, line.id, self._tokens.count(line.item.text), now))
+                await pauses.take()
+        return drafts
 
     async def _total(self, user_id: UUID, wanted: ExportWanted) -> int:
         total = await self._conversations.count(user_id, deleted=False)
