@@ -619,7 +619,6 @@ def _server_options(settings: Settings) -> ServerOptions:
         tls=tls,
         reflection=settings.reflection,
         max_request_bytes=settings.max_request_bytes,
-        max_concurrent=settings.max_concurrent,
     )
 
 

@@ -19,8 +19,6 @@ from sage_server.rpc.pipeline import Pipeline
 
 _BACKSTOP = 1024 * 1024
 """Bytes beyond our own limit."""
-_SPARE_STREAMS = 1024
-"""How many calls of one connection may be there to be refused with a reason."""
 _PENDING = 100_000
 _LAST_WORDS = 1.0
 """Seconds for the last answers to be sent."""
@@ -43,8 +41,6 @@ class ServerOptions:
     tls: TlsFiles | None
     reflection: bool
     max_request_bytes: int
-    max_concurrent: int
-    """As the limits have it: 0 for none."""
 
 
 JOBS = "sage.jobs"
@@ -118,7 +114,7 @@ class GrpcServer:
 
 
 def _channel_options(options: ServerOptions) -> list[tuple[str, int]]:
-    found = [
+    return [
         # Our own limit answers with a reason. gRPC's is behind it: it reads the length alone, and so is what
         # bounds the memory that one message takes.
         ("grpc.max_receive_message_length", options.max_request_bytes + _BACKSTOP),
@@ -130,10 +126,6 @@ def _channel_options(options: ServerOptions) -> list[tuple[str, int]]:
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ]
-    if options.max_concurrent:
-        # gRPC lets further calls wait in the client, without a reason, so this is behind our limit too.
-        found.append(("grpc.max_concurrent_streams", options.max_concurrent + _SPARE_STREAMS))
-    return found
 
 
 def _status(*, serving: bool) -> health_pb2.HealthCheckResponse.ServingStatus:
