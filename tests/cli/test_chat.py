@@ -89,7 +89,7 @@ async def test_commands_of_a_talk_show_memory_search_and_context(sage: Cli, prov
         "blocks",
         "candidate_count",
         "compaction_tokens",
-        "/context",
+        '"""',
     ]
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from typing import Annotated
 
 import typer
 
-from sage_client.cli import failures
-from sage_client.cli.session import Session, UsageProblemError, session_of
+from sage_client.cli import failures, typed
+from sage_client.cli.session import Session, UsageProblemError, session_of, text_given
 from sage_client.cli.talk import Talk
 
 
@@ -17,7 +16,10 @@ def chat(
     ctx: typer.Context,
     *,
     message: Annotated[
-        str | None, typer.Argument(help="One message. Default: a talk, line by line.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="One message; `-` reads standard input. Default: a talk, line by line.", show_default=False
+        ),
     ] = None,
     agent: Annotated[str, typer.Option(help="Whom to talk to.")] = "main",
     conversation: Annotated[
@@ -29,14 +31,17 @@ def chat(
 
     Its words come as it finds them; what it does on the way goes to stderr.
 
-    In a talk, /help lists commands: /memory, /search, /context, /undo. Ctrl-C cancels the turn that runs,
-    twice leaves. The agent main is enabled on first use.
+    In a talk, /help lists commands: /memory, /search, /context, /undo.
+
+    Ctrl-C cancels the turn that runs, twice leaves. The agent main is enabled on first use.
 
     Example: sage chat "What did I want to sow in May?"
     """
     session = session_of(ctx)
-    if message is not None and not message.strip():
-        raise UsageProblemError("the message is empty")
+    if message is not None:
+        message = text_given(message)
+        if not message.strip():
+            raise UsageProblemError("the message is empty")
     session.ensure_agent(agent)
     talk = Talk(session, agent, conversation)
     if message is not None:
@@ -58,14 +63,13 @@ def _piped(talk: Talk) -> int:
 
 
 def _typed(session: Session, talk: Talk, agent: str) -> int:
-    """Line after line until the user leaves."""
-    with suppress(ImportError):
-        import readline  # noqa: F401, PLC0415 -- editing and recalling lines, where there is such a thing
+    """Message after message until the user leaves."""
+    typed.edit_lines()
     session.output.note(f"You talk to {agent} at {session.address}. /help lists commands, Ctrl-D leaves.")
     pressed = False
     while True:
         try:
-            line = input("\n> ")
+            text = typed.message()
         except EOFError:
             session.output.out.print()
             return 0
@@ -77,5 +81,5 @@ def _typed(session: Session, talk: Talk, agent: str) -> int:
             session.output.note("Ctrl-C again leaves.")
             continue
         pressed = False
-        if line.strip() and talk.take(line) is None:
+        if text.strip() and talk.take(text) is None:
             return 0

@@ -47,7 +47,7 @@ class CtrlC:
             raise KeyboardInterrupt
         self.asked = True
         # Past Python's buffer, in whose middle the signal may have come.
-        os.write(sys.stderr.fileno(), b"\nCancelling the turn. Ctrl-C again leaves.\n")
+        os.write(sys.stderr.fileno(), b"\nCancelling the turn. Ctrl-C again leaves without waiting.\n")
         self.event_seen()
 
     def _cancel(self) -> None:

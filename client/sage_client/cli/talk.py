@@ -32,6 +32,8 @@ HELP = (
     ("/context", "what the agent would be sent next"),
     ("/undo", "take back the agent's last change of core memory in this session"),
     ("/help", "this"),
+    ("\\", "at the end of a line: the message goes on with the next one"),
+    ('"""', "alone on a line: the message is all lines up to another of these"),
     ("/quit", "leave; so does Ctrl-D"),
     ("Ctrl-C", "cancel the turn that runs; twice leaves"),
 )
@@ -49,12 +51,13 @@ class Talk:
         self._found: set[str] = set()
 
     def take(self, text: str) -> int | None:
-        """A line that the user typed: a message or a command. The exit code if it were the last, or None to
-        leave. What fails is told, and the talk goes on."""
-        if text.strip() in {"/quit", "/exit"}:
+        """What the user typed: a message, or a command on one line. The exit code if it were the last, or
+        None to leave. What fails is told, and the talk goes on."""
+        line = text.strip()
+        if line in {"/quit", "/exit"}:
             return None
         try:
-            return self._command(text.strip()) if text.lstrip().startswith("/") else self.say(text)
+            return self._command(line) if line.startswith("/") and "\n" not in line else self.say(text)
         except SageError as error:
             return failures.show(self._output, error, self._session.address)
 
