@@ -175,6 +175,18 @@ class TurnCancelledError(SageError):
         return f"{self.message} (cause={self.event.cause}, turn_id={self.event.turn_id})"
 
 
+class ClientClosedError(SageError):
+    """The client was closed before the call, so nothing was sent. `code` is CANCELLED."""
+
+    def __init__(self) -> None:
+        super().__init__(Failure(grpc.StatusCode.CANCELLED, "The client is closed."))
+        # What it is made from again where it is copied.
+        self.args = ()
+
+    def __str__(self) -> str:
+        return self.message
+
+
 _BY_CODE: dict[grpc.StatusCode, type[SageError]] = {
     grpc.StatusCode.CANCELLED: Cancelled,
     grpc.StatusCode.UNKNOWN: Unknown,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import string
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,6 +32,10 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
+
+_HOST_PORT = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\s:/@\[\]]+):(?P<port>[0-9]{1,5})")
+# What gRPC itself knows, such as `unix:/path` and `dns:///host:port`.
+_SCHEMES = ("unix:", "unix-abstract:", "vsock:", "dns:", "ipv4:", "ipv6:")
 
 # A user's id may be any text, a header only ASCII: the server undoes percent-encoding. Plain ids go as they
 # are, so that a proxy which routes by the header sees the same from every client.
@@ -79,8 +84,23 @@ class ClientOptions:
         return pairs
 
 
+def checked_address(address: str) -> str:
+    """The address, if it is one. gRPC itself would look for a host of that name, for seconds."""
+    found = _HOST_PORT.fullmatch(address)
+    if (found and 0 < int(found["port"]) < 65536) or (
+        address.startswith(_SCHEMES) and not address.endswith(":")
+    ):
+        return address
+    raise ValueError(
+        f"the address {address!r} is none: give host:port without http://, such as 127.0.0.1:50051 or "
+        "[::1]:50051, or unix:/path"
+    )
+
+
 def channel_credentials(*, tls: TlsOptions | bool) -> grpc.ChannelCredentials | None:
     """What a secure channel needs, or None for one without TLS. Reads the files."""
+    if not isinstance(tls, bool | TlsOptions):
+        raise TypeError(f"tls is True, False or TlsOptions(ca_file=...), and not {tls!r}")
     if tls is False:
         return None
     options = TlsOptions() if tls is True else tls

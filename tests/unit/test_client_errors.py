@@ -20,6 +20,10 @@ def rpc_error(
     return grpc.aio.AioRpcError(code, None, grpc.aio.Metadata(*trailing), details=message)
 
 
+def named(raised: grpc.RpcError) -> sage_client.SageError:
+    return error_from(raised, "127.0.0.1:1")
+
+
 def packed(*details: Message) -> bytes:
     status = status_pb2.Status()
     for detail in details:
@@ -47,7 +51,7 @@ def test_everything_that_the_server_says_is_in_the_error() -> None:
         trailing=(("grpc-status-details-bin", details), ("x-request-id", "r-1")),
     )
 
-    error = error_from(raised)
+    error = named(raised)
 
     assert type(error) is sage_client.InvalidArgument
     assert error.code is grpc.StatusCode.INVALID_ARGUMENT
@@ -83,30 +87,30 @@ def test_a_violation_that_the_message_names_is_not_said_twice() -> None:
 def test_an_answer_without_readable_details_is_still_a_typed_error(
     trailing: tuple[tuple[str, str | bytes], ...],
 ) -> None:
-    error = error_from(rpc_error(grpc.StatusCode.UNAVAILABLE, "connection refused", trailing=trailing))
+    error = named(rpc_error(grpc.StatusCode.UNAVAILABLE, "connection refused", trailing=trailing))
 
     assert type(error) is sage_client.Unavailable
     assert (error.reason, error.metadata, error.retry_after, error.request_id) == (None, {}, None, None)
-    assert str(error) == "UNAVAILABLE: connection refused"
+    assert str(error) == "UNAVAILABLE: No Sage server answers at 127.0.0.1:1: connection refused"
 
 
 def test_a_reason_of_another_domain_is_not_taken_for_ours() -> None:
     details = packed(error_details_pb2.ErrorInfo(domain="envoy", reason="NOT_FOUND", metadata={"a": "b"}))
-    error = error_from(rpc_error(grpc.StatusCode.NOT_FOUND, trailing=(("grpc-status-details-bin", details),)))
+    error = named(rpc_error(grpc.StatusCode.NOT_FOUND, trailing=(("grpc-status-details-bin", details),)))
 
     assert (error.reason, error.metadata) == (None, {})
 
 
 def test_each_status_has_a_class_of_its_own() -> None:
     failed = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
-    classes = {type(error_from(rpc_error(code))) for code in failed}
+    classes = {type(named(rpc_error(code))) for code in failed}
 
     assert len(classes) == len(failed)
     assert sage_client.SageError not in classes
 
 
 def test_an_error_survives_the_way_between_processes() -> None:
-    error = error_from(rpc_error(grpc.StatusCode.ABORTED, trailing=(("x-request-id", "r-2"),)))
+    error = named(rpc_error(grpc.StatusCode.ABORTED, trailing=(("x-request-id", "r-2"),)))
     copy = pickle.loads(pickle.dumps(error))
 
     assert type(copy) is sage_client.Aborted

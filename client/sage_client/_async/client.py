@@ -8,8 +8,6 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
-import grpc.aio
-
 from sage.v1 import agent_service_pb2, conversation_service_pb2
 from sage_client._async.admin import AsyncAdmin
 from sage_client._async.agent_handle import AsyncAgentHandle
@@ -18,7 +16,7 @@ from sage_client._async.conversations import AsyncConversations
 from sage_client._async.memory import AsyncMemories
 from sage_client._async.stubs import AsyncStubs
 from sage_client._async.takeout import AsyncTakeout
-from sage_client._async.transport import AsyncTransport, open_channel
+from sage_client._async.transport import AsyncConnection, AsyncTransport, open_connection
 from sage_client._async.turns import AsyncTurns
 from sage_client._async.watch import AsyncWatch
 from sage_client._wire.agent_enums import channel_to
@@ -48,14 +46,15 @@ class AsyncSageClient:
     """
 
     def __init__(
-        self, channel: grpc.aio.Channel, options: ClientOptions, stubs: AsyncStubs | None = None
+        self, connection: AsyncConnection, options: ClientOptions, stubs: AsyncStubs | None = None
     ) -> None:
-        self.channel = channel
+        self._connection = connection
+        self.channel = connection.channel
         self.options = options
         self._opened = stubs is None
         # Making them takes longer than a call: clients on one channel share them.
-        self.stubs = stubs or AsyncStubs(channel)
-        self.transport = AsyncTransport(options)
+        self.stubs = stubs or AsyncStubs(self.channel)
+        self.transport = AsyncTransport(options, connection)
         self.agents = AsyncAgents(self.transport, self.stubs.agents)
         self.turns = AsyncTurns(self.transport, self.stubs.agents)
         self.conversations = AsyncConversations(self.transport, self.stubs.conversations, self.stubs.agents)
@@ -139,12 +138,18 @@ class AsyncSageClient:
             options = replace(options, stream_timeout=stream_timeout)
         if not isinstance(retry, Unset):
             options = replace(options, retry=retry)
-        return AsyncSageClient(self.channel, options, self.stubs)
+        return AsyncSageClient(self._connection, options, self.stubs)
 
     async def close(self) -> None:
-        """Close the channel, if this client opened it. Running calls are cancelled."""
+        """Close the channel, if this client opened it. Running calls are cancelled.
+
+        A call afterwards raises ClientClosedError.
+        """
         if self._opened:
-            await self.channel.close()
+            await self._connection.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.options.user!r} at {self._connection.address}>"
 
     async def __aenter__(self) -> Self:
         return self
@@ -167,7 +172,9 @@ def connect(
 ) -> AsyncSageClient:
     """A client for the server at an address, `host:port` or `unix:/path`.
 
-    Nothing is sent yet: a server that is not there shows as Unavailable on the first call.
+    Nothing is sent yet: a server that is not there shows as Unavailable on the first call, after the retries
+    of `retry`. ValueError for an address that is none, such as `http://host`. The variables SAGE_CLIENT_...
+    are the command line's; nothing here reads them.
 
     - `token`: an API key or a JWT, or a function that gives the current one; it is asked for every attempt.
     - `user`: the user that an API key acts for. Not with a JWT, which names its user itself.
@@ -180,4 +187,4 @@ def connect(
     options = ClientOptions(
         token=token, user=user, timeout=timeout, stream_timeout=stream_timeout, retry=retry
     )
-    return AsyncSageClient(open_channel(address, tls=tls), options)
+    return AsyncSageClient(open_connection(address, tls=tls), options)

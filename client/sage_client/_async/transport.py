@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import warnings
+from collections.abc import AsyncIterator, Callable
 from typing import Generic, Protocol, Self, TypeVar
 
 import grpc.aio
 
 from sage_client._wire.failures import CallCancelled, cancelled_by_reader, cancelled_elsewhere, error_from
-from sage_client.errors import SageError
-from sage_client.options import ClientOptions, TlsOptions, channel_credentials, channel_options
+from sage_client.errors import ClientClosedError, SageError
+from sage_client.options import (
+    ClientOptions,
+    TlsOptions,
+    channel_credentials,
+    channel_options,
+    checked_address,
+)
 from sage_client.retry import Attempts, Repeat
 
 Request = TypeVar("Request")
@@ -18,12 +25,36 @@ Response = TypeVar("Response")
 Message_co = TypeVar("Message_co", covariant=True)
 
 
-def open_channel(address: str, *, tls: TlsOptions | bool) -> grpc.aio.Channel:
-    """A channel that connects when it is first used."""
-    credentials = channel_credentials(tls=tls)
+class AsyncConnection:
+    """A channel, which all clients on it share, and whether it is closed."""
+
+    def __init__(self, address: str, channel: grpc.aio.Channel) -> None:
+        self.address = address
+        self.channel = channel
+        self._closed = False
+
+    async def close(self) -> None:
+        """Close the channel. Running calls are cancelled, and later ones fail."""
+        self._closed = True
+        await self.channel.close()
+
+    def ensure_open(self) -> None:
+        """Raise ClientClosedError if it is closed: the channels of gRPC each raise something else."""
+        if self._closed:
+            raise ClientClosedError
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        if not self._closed:
+            warn(f"unclosed client for {self.address}", ResourceWarning, source=self)
+
+
+def open_connection(address: str, *, tls: TlsOptions | bool) -> AsyncConnection:
+    """A connection that is made when it is first used."""
+    checked_address(address)
+    credentials, options = channel_credentials(tls=tls), channel_options(tls=tls)
     if credentials is None:
-        return grpc.aio.insecure_channel(address, options=channel_options(tls=tls))
-    return grpc.aio.secure_channel(address, credentials, options=channel_options(tls=tls))
+        return AsyncConnection(address, grpc.aio.insecure_channel(address, options=options))
+    return AsyncConnection(address, grpc.aio.secure_channel(address, credentials, options=options))
 
 
 class _Call(Protocol[Message_co]):
@@ -36,8 +67,9 @@ class AsyncMessages(Generic[Message_co]):
     """The messages of one streaming call, for one reader. Whoever has it may cancel it meanwhile: the reader
     then sees Cancelled."""
 
-    def __init__(self, call: _Call[Message_co]) -> None:
+    def __init__(self, call: _Call[Message_co], address: str) -> None:
         self._call = call
+        self._address = address
         self._messages = aiter(call)
 
     def __aiter__(self) -> Self:
@@ -47,7 +79,7 @@ class AsyncMessages(Generic[Message_co]):
         try:
             return await anext(self._messages)
         except grpc.RpcError as raised:
-            raise error_from(raised) from raised
+            raise error_from(raised, self._address) from raised
         except CallCancelled:
             if cancelled_by_reader():
                 raise
@@ -64,8 +96,9 @@ class AsyncTransport:
     Every failure that gRPC reports is raised as a SageError.
     """
 
-    def __init__(self, options: ClientOptions) -> None:
+    def __init__(self, options: ClientOptions, connection: AsyncConnection) -> None:
         self._options = options
+        self._connection = connection
 
     async def unary(
         self,
@@ -77,10 +110,11 @@ class AsyncTransport:
         """The answer. All attempts send the same request and end by the client's `timeout`."""
         attempts = Attempts(self._options.retry, repeat, self._options.timeout)
         while True:
+            self._connection.ensure_open()
             try:
                 return await method(request, timeout=attempts.remaining(), metadata=self._options.metadata())
             except grpc.RpcError as raised:
-                error = error_from(raised)
+                error = error_from(raised, self._connection.address)
                 wait = attempts.wait_after(error)
                 if wait is None:
                     raise error from raised
@@ -118,7 +152,9 @@ class AsyncTransport:
         self, method: grpc.aio.UnaryStreamMultiCallable[Request, Response], request: Request, timeout: float
     ) -> AsyncMessages[Response]:
         """The messages of one attempt. Who does not read them to the end cancels them."""
-        return AsyncMessages(method(request, timeout=timeout, metadata=self._options.metadata()))
+        self._connection.ensure_open()
+        call = method(request, timeout=timeout, metadata=self._options.metadata())
+        return AsyncMessages(call, self._connection.address)
 
     def resumptions(self, *, begun: bool) -> Attempts:
         """The attempts at a stream that goes on where it broke off, until one of them gets further. One that

@@ -9,8 +9,6 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Self
 
-import grpc
-
 from sage.v1 import agent_service_pb2, conversation_service_pb2
 from sage_client._sync.admin import Admin
 from sage_client._sync.agent_handle import AgentHandle
@@ -19,7 +17,7 @@ from sage_client._sync.conversations import Conversations
 from sage_client._sync.memory import Memories
 from sage_client._sync.stubs import Stubs
 from sage_client._sync.takeout import Takeout
-from sage_client._sync.transport import Transport, open_channel
+from sage_client._sync.transport import Connection, Transport, open_connection
 from sage_client._sync.turns import Turns
 from sage_client._sync.watch import Watch
 from sage_client._wire.agent_enums import channel_to
@@ -48,13 +46,14 @@ class SageClient:
     - `channel`: the gRPC channel below.
     """
 
-    def __init__(self, channel: grpc.Channel, options: ClientOptions, stubs: Stubs | None = None) -> None:
-        self.channel = channel
+    def __init__(self, connection: Connection, options: ClientOptions, stubs: Stubs | None = None) -> None:
+        self._connection = connection
+        self.channel = connection.channel
         self.options = options
         self._opened = stubs is None
         # Making them takes longer than a call: clients on one channel share them.
-        self.stubs = stubs or Stubs(channel)
-        self.transport = Transport(options)
+        self.stubs = stubs or Stubs(self.channel)
+        self.transport = Transport(options, connection)
         self.agents = Agents(self.transport, self.stubs.agents)
         self.turns = Turns(self.transport, self.stubs.agents)
         self.conversations = Conversations(self.transport, self.stubs.conversations, self.stubs.agents)
@@ -138,12 +137,18 @@ class SageClient:
             options = replace(options, stream_timeout=stream_timeout)
         if not isinstance(retry, Unset):
             options = replace(options, retry=retry)
-        return SageClient(self.channel, options, self.stubs)
+        return SageClient(self._connection, options, self.stubs)
 
     def close(self) -> None:
-        """Close the channel, if this client opened it. Running calls are cancelled."""
+        """Close the channel, if this client opened it. Running calls are cancelled.
+
+        A call afterwards raises ClientClosedError.
+        """
         if self._opened:
-            self.channel.close()
+            self._connection.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.options.user!r} at {self._connection.address}>"
 
     def __enter__(self) -> Self:
         return self
@@ -166,7 +171,9 @@ def connect(
 ) -> SageClient:
     """A client for the server at an address, `host:port` or `unix:/path`.
 
-    Nothing is sent yet: a server that is not there shows as Unavailable on the first call.
+    Nothing is sent yet: a server that is not there shows as Unavailable on the first call, after the retries
+    of `retry`. ValueError for an address that is none, such as `http://host`. The variables SAGE_CLIENT_...
+    are the command line's; nothing here reads them.
 
     - `token`: an API key or a JWT, or a function that gives the current one; it is asked for every attempt.
     - `user`: the user that an API key acts for. Not with a JWT, which names its user itself.
@@ -179,4 +186,4 @@ def connect(
     options = ClientOptions(
         token=token, user=user, timeout=timeout, stream_timeout=stream_timeout, retry=retry
     )
-    return SageClient(open_channel(address, tls=tls), options)
+    return SageClient(open_connection(address, tls=tls), options)

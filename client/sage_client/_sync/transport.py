@@ -4,14 +4,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Generic, Protocol, Self, TypeVar
 
 import grpc
 
 from sage_client._wire.failures import CallCancelled, cancelled_by_reader, cancelled_elsewhere, error_from
-from sage_client.errors import SageError
-from sage_client.options import ClientOptions, TlsOptions, channel_credentials, channel_options
+from sage_client.errors import ClientClosedError, SageError
+from sage_client.options import (
+    ClientOptions,
+    TlsOptions,
+    channel_credentials,
+    channel_options,
+    checked_address,
+)
 from sage_client.retry import Attempts, Repeat
 
 Request = TypeVar("Request")
@@ -19,12 +26,36 @@ Response = TypeVar("Response")
 Message_co = TypeVar("Message_co", covariant=True)
 
 
-def open_channel(address: str, *, tls: TlsOptions | bool) -> grpc.Channel:
-    """A channel that connects when it is first used."""
-    credentials = channel_credentials(tls=tls)
+class Connection:
+    """A channel, which all clients on it share, and whether it is closed."""
+
+    def __init__(self, address: str, channel: grpc.Channel) -> None:
+        self.address = address
+        self.channel = channel
+        self._closed = False
+
+    def close(self) -> None:
+        """Close the channel. Running calls are cancelled, and later ones fail."""
+        self._closed = True
+        self.channel.close()
+
+    def ensure_open(self) -> None:
+        """Raise ClientClosedError if it is closed: the channels of gRPC each raise something else."""
+        if self._closed:
+            raise ClientClosedError
+
+    def __del__(self, warn: Callable[..., None] = warnings.warn) -> None:
+        if not self._closed:
+            warn(f"unclosed client for {self.address}", ResourceWarning, source=self)
+
+
+def open_connection(address: str, *, tls: TlsOptions | bool) -> Connection:
+    """A connection that is made when it is first used."""
+    checked_address(address)
+    credentials, options = channel_credentials(tls=tls), channel_options(tls=tls)
     if credentials is None:
-        return grpc.insecure_channel(address, options=channel_options(tls=tls))
-    return grpc.secure_channel(address, credentials, options=channel_options(tls=tls))
+        return Connection(address, grpc.insecure_channel(address, options=options))
+    return Connection(address, grpc.secure_channel(address, credentials, options=options))
 
 
 class _Call(Protocol[Message_co]):
@@ -37,8 +68,9 @@ class Messages(Generic[Message_co]):
     """The messages of one streaming call, for one reader. Whoever has it may cancel it meanwhile: the reader
     then sees Cancelled."""
 
-    def __init__(self, call: _Call[Message_co]) -> None:
+    def __init__(self, call: _Call[Message_co], address: str) -> None:
         self._call = call
+        self._address = address
         self._messages = iter(call)
 
     def __iter__(self) -> Self:
@@ -48,7 +80,7 @@ class Messages(Generic[Message_co]):
         try:
             return next(self._messages)
         except grpc.RpcError as raised:
-            raise error_from(raised) from raised
+            raise error_from(raised, self._address) from raised
         except CallCancelled:
             if cancelled_by_reader():
                 raise
@@ -65,8 +97,9 @@ class Transport:
     Every failure that gRPC reports is raised as a SageError.
     """
 
-    def __init__(self, options: ClientOptions) -> None:
+    def __init__(self, options: ClientOptions, connection: Connection) -> None:
         self._options = options
+        self._connection = connection
 
     def unary(
         self,
@@ -78,10 +111,11 @@ class Transport:
         """The answer. All attempts send the same request and end by the client's `timeout`."""
         attempts = Attempts(self._options.retry, repeat, self._options.timeout)
         while True:
+            self._connection.ensure_open()
             try:
                 return method(request, timeout=attempts.remaining(), metadata=self._options.metadata())
             except grpc.RpcError as raised:
-                error = error_from(raised)
+                error = error_from(raised, self._connection.address)
                 wait = attempts.wait_after(error)
                 if wait is None:
                     raise error from raised
@@ -119,7 +153,9 @@ class Transport:
         self, method: grpc.UnaryStreamMultiCallable[Request, Response], request: Request, timeout: float
     ) -> Messages[Response]:
         """The messages of one attempt. Who does not read them to the end cancels them."""
-        return Messages(method(request, timeout=timeout, metadata=self._options.metadata()))
+        self._connection.ensure_open()
+        call = method(request, timeout=timeout, metadata=self._options.metadata())
+        return Messages(call, self._connection.address)
 
     def resumptions(self, *, begun: bool) -> Attempts:
         """The attempts at a stream that goes on where it broke off, until one of them gets further. One that

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import CancelledError as CallCancelled
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import cast
 
 import grpc
@@ -23,18 +24,27 @@ _FAR_TOO_LARGE = "SERVER: Received message larger than max"
 """What gRPC says of a request of which the server has read no more than the length."""
 
 
-def error_from(raised: grpc.RpcError) -> SageError:
+def error_from(raised: grpc.RpcError, address: str) -> SageError:
     """The error with all that the answer carries. Also for answers that did not come from Sage."""
+    return error_for(_named(_failure(raised), address))
+
+
+def _named(failure: Failure, address: str) -> Failure:
+    """With the address, where nobody of Sage answered: what gRPC says of it names none that a user knows."""
+    if failure.code is not grpc.StatusCode.UNAVAILABLE or failure.reason is not None:
+        return failure
+    return replace(failure, message=f"No Sage server answers at {address}: {failure.message}")
+
+
+def _failure(raised: grpc.RpcError) -> Failure:
     trailing = _trailing(raised)
     details = trailing.get(_DETAILS)
     request_id = trailing.get(_REQUEST_ID)
-    return error_for(
-        failure_from(
-            raised.code(),
-            raised.details() or "",
-            details if isinstance(details, bytes) else b"",
-            request_id if isinstance(request_id, str) else None,
-        )
+    return failure_from(
+        raised.code(),
+        raised.details() or "",
+        details if isinstance(details, bytes) else b"",
+        request_id if isinstance(request_id, str) else None,
     )
 
 

@@ -26,13 +26,23 @@ def show(output: Output, error: SageError, address: str) -> int:
         }
         output.problem_json({"error": dict(failure)})
     elif absent:
-        output.problem(
-            f"no Sage server answers at {address}. Start one with `make run` or `sage-server serve`, "
-            "or say where it is with --address or SAGE_CLIENT_ADDRESS."
-        )
+        output.problem(_absence(error, address))
     else:
         output.problem(line(error))
     return NOT_THERE if absent else FAILED
+
+
+def _absence(error: SageError, address: str) -> str:
+    if "WRONG_VERSION_NUMBER" in error.message:
+        return f"what listens at {address} speaks no TLS. Leave out --tls and --tls-ca, or SAGE_CLIENT_TLS..."
+    if "CERTIFICATE_VERIFY_FAILED" in error.message:
+        return (
+            f"the certificate of what listens at {address} is not trusted. Give its authority with --tls-ca."
+        )
+    return (
+        f"no Sage server answers at {address}. Start one with `make run` or `sage-server serve`, "
+        "or say where it is with --address or SAGE_CLIENT_ADDRESS."
+    )
 
 
 def show_turn(output: Output, event: TurnFailed) -> None:
