@@ -52,6 +52,7 @@ async def test_every_command_has_help_with_an_example_that_fits(words: tuple[str
     assert told.code == 0
     example = "Example: " + " ".join(("sage", *words))
     assert example in told.out
+    assert "<bool>" not in told.out
     assert too_long(told.out, width) == []
 
 

@@ -52,6 +52,12 @@ async def test_in_a_process_of_its_own_there_is_no_traceback(nobody: Cli) -> Non
     assert len(told.err.splitlines()) == 1
 
 
+async def test_a_server_without_tls_is_told_from_none(sage: Cli) -> None:
+    told = await sage("--tls", "usage")
+    assert (told.code, told.out) == (3, "")
+    assert f"{sage.address} speaks no TLS" in " ".join(told.err.split())
+
+
 async def test_a_refusal_has_its_reason_and_request_id_in_one_line(sage: Cli) -> None:
     told = await sage("conversations", "show", NOWHERE)
     assert (told.code, told.out) == (1, "")
@@ -98,6 +104,8 @@ async def test_what_breaks_the_contract_is_refused_by_the_name_of_its_field(
         ("events", "--after", "-1"),
         ("import", "no-such-file.jsonl"),
         ("--token", " with spaces ", "agents", "list"),
+        ("--address", "http://127.0.0.1:50051", "usage"),
+        ("--address", "", "usage"),
     ],
 )
 async def test_wrong_usage_exits_with_2_and_does_nothing(sage: Cli, command: tuple[str, ...]) -> None:
@@ -189,3 +197,16 @@ async def test_an_empty_message_is_wrong_usage_and_not_a_talk(sage: Cli, message
     told = await sage("chat", message)
     assert (told.code, told.out) == (2, "")
     assert "the message is empty" in told.err
+
+
+@pytest.mark.parametrize("command", [("memory", "list"), ("memory", "list", "--json"), ("export", "-")])
+async def test_when_nobody_reads_on_it_leaves_silently_as_other_tools_do(
+    sage: Cli, command: tuple[str, ...]
+) -> None:
+    await sage.ok("memory", "add", "Beans")
+    ours, theirs = os.pipe()
+    process = await sage.start(*command, out=theirs)
+    os.close(theirs)
+    os.close(ours)
+    told = await ended(process)
+    assert (told.code, told.err) == (141, "")

@@ -56,15 +56,17 @@ class Cli:
         """What a command prints with --json, as one document."""
         return json.loads(await self.ok(*arguments, "--json", typed=typed))
 
-    async def start(self, *arguments: str, terminal: int | None = None) -> asyncio.subprocess.Process:
-        """A command in a process of its own, as it runs, on a terminal if there is one."""
+    async def start(
+        self, *arguments: str, terminal: int | None = None, out: int | None = None
+    ) -> asyncio.subprocess.Process:
+        """A command in a process of its own, as it runs, on a terminal or into a pipe if there is one."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("SAGE_")}
         python = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONWARNINGS": "error"}
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "sage_client.cli", *arguments),
             env=inherited | python | self._own,
             stdin=terminal or asyncio.subprocess.PIPE,
-            stdout=terminal or asyncio.subprocess.PIPE,
+            stdout=terminal or out or asyncio.subprocess.PIPE,
             stderr=terminal or asyncio.subprocess.PIPE,
         )
 
@@ -79,4 +81,4 @@ async def ended(process: asyncio.subprocess.Process) -> Result:
     """How a process ends."""
     out, err = await process.communicate()
     assert process.returncode is not None
-    return Result(process.returncode, out.decode(), err.decode())
+    return Result(process.returncode, (out or b"").decode(), err.decode())

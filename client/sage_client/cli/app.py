@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import rich_utils
 
 from sage_client.cli import agents, chat, context, conversations, docs, events, memory, transfer, usage, users
 from sage_client.cli.group import SageGroup
-from sage_client.cli.output import Output
+from sage_client.cli.output import FAINT, LABEL, Output
 from sage_client.cli.session import Session
 from sage_client.options import DEFAULT_ADDRESS
+
+# Yellow cannot be read on white.
+rich_utils.STYLE_USAGE = LABEL
+rich_utils.STYLE_TYPES = rich_utils.STYLE_OPTION_ENVVAR = FAINT
 
 app = typer.Typer(
     name="sage",
@@ -20,7 +25,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no server, 130 Ctrl-C.",
+    epilog="Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 no server, 130 Ctrl-C, "
+    "141 when nobody reads on.",
 )
 
 

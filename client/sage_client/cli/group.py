@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperGroup, TyperOption
 
 from sage_client.cli import failures
+from sage_client.cli.output import nobody_reads
 from sage_client.cli.session import Session, UsageProblemError
 from sage_client.errors import SageError
 
@@ -20,6 +21,7 @@ class SageGroup(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments, the global options first."""
+        _without_types(ctx)
         return super().parse_args(ctx, args if ctx.resilient_parsing else globals_first(args))
 
     def invoke(self, ctx: Any) -> Any:
@@ -27,7 +29,7 @@ class SageGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            raise
+            nobody_reads()
         except KeyboardInterrupt:
             # The shell's prompt is not to follow the ^C.
             if (session := ctx.find_object(Session)) and session.output.err.is_terminal:
@@ -35,6 +37,15 @@ class SageGroup(TyperGroup):
             raise
         except (SageError, UsageProblemError, UnicodeError, OSError, typer.Abort) as error:
             raise typer.Exit(_told(ctx.find_object(Session), error)) from None
+
+
+def _without_types(ctx: Any) -> None:
+    """Leave the types of flags out of the help: `--json <bool>` reads as if a value could be given."""
+    for option in ctx.command.get_params(ctx):
+        if isinstance(option, TyperOption) and option.is_flag:
+            option.metavar = ""
+    for below in getattr(ctx.command, "commands", {}).values():
+        _without_types(typer.Context(below, parent=ctx))
 
 
 def _told(session: Session, error: Exception) -> int:

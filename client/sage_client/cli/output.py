@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NoReturn
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -41,12 +42,28 @@ GAP = 2
 MOST = 36
 
 
+# What a shell reports of a tool that SIGPIPE ended.
+NOBODY_READS = 141
+
+
+def nobody_reads() -> NoReturn:
+    """Leave as other tools do when the reader of a pipe has gone: `sage memory list | head -1`."""
+    # What is still buffered is not to fail once more when Python ends.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(NOBODY_READS)
+
+
+class _Terminal(Console):
+    def on_broken_pipe(self) -> None:
+        nobody_reads()
+
+
 class Output:
     """Where results and notes go. With `json`, results are JSON on stdout and notes are not shown."""
 
     def __init__(self, *, json: bool) -> None:
         self.json = json
-        self.out = Console(highlight=False, markup=False, emoji=False)
+        self.out = _Terminal(highlight=False, markup=False, emoji=False)
         self.err = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
     @property
