@@ -119,7 +119,8 @@ async def test_conversations_are_made_shown_renamed_deleted_and_brought_back(
     assert (await sage.parsed("conversations", "undelete", made["id"]))["delete_time"] is None
     file = tmp_path / "one.jsonl"
     assert "1 conversation with 2 items" in await sage.ok("conversations", "export", made["id"], str(file))
-    assert await sage.parsed("conversations", "export", made["id"], str(file)) == {
+    assert (await sage("conversations", "export", made["id"], str(file))).code == 2
+    assert await sage.parsed("conversations", "export", made["id"], str(file), "--yes") == {
         "conversations": 1,
         "items": 2,
     }
@@ -132,7 +133,9 @@ async def test_what_is_exported_is_imported_again(sage: Cli, server: RunningServ
     assert "Wrote 1 conversation and 1 memory to" in await sage.ok("export", str(file))
     assert (await sage.ok("export", "-")).encode() == file.read_bytes()
     counts = {"agents": 0, "blocks": 0, "memories": 1, "conversations": 1, "items": 0}
-    assert await sage.parsed("export", str(file)) == counts
+    refused = await sage("export", str(file))
+    assert (refused.code, "--yes" in refused.err) == (2, True)
+    assert await sage.parsed("export", str(file), "--yes") == counts
     other = Cli(server.address, f"other-{made['id']}")
     assert "Imported 1 conversation and 1 memory." in await other.ok("import", str(file))
     again = await other("import", "-", typed=file.read_text())

@@ -72,14 +72,17 @@ async def test_a_refusal_has_its_reason_and_request_id_in_one_line(sage: Cli) ->
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        (("conversations", "show", "no-uuid"), "conversation_id"),
-        (("memory", "search", ""), "query"),
+        (("conversations", "show", "no-uuid"), "sage conversations list"),
         (("agents", "create", "Not A Name"), "name"),
         (("agents", "create", "scout", "--time-zone", "Mars/Base"), "time_zone"),
-        (("docs", "rm", "nothing", "--yes"), "document_id"),
+        (("docs", "rm", "nothing", "--yes"), "sage docs list"),
+        (("memory", "show", "nosuch"), "nosuch"),
+        (("memory", "history", "nosuch"), "nosuch"),
+        (("memory", "edit", "nosuch", "x"), "nosuch"),
+        (("memory", "delete", "nosuch", "--yes"), "nosuch"),
     ],
 )
-async def test_what_breaks_the_contract_is_refused_by_the_name_of_its_field(
+async def test_what_breaks_the_contract_is_refused_in_words_of_the_command_line(
     sage: Cli, command: tuple[str, ...], said: str
 ) -> None:
     told = await sage(*command)
@@ -97,6 +100,7 @@ async def test_what_breaks_the_contract_is_refused_by_the_name_of_its_field(
         ("memory", "list", "--source", "dreams"),
         ("memory", "history", NOWHERE),
         ("memory", "edit", "persona"),
+        ("memory", "search", " "),
         ("docs", "add", "no-such-file.md"),
         ("docs", "rm", NOWHERE),
         ("agents", "update", "main"),
@@ -184,11 +188,13 @@ def test_the_client_itself_needs_neither_typer_nor_rich() -> None:
 async def test_of_several_files_the_wrong_one_is_named_and_the_others_are_taken_in(
     sage: Cli, tmp_path: Path
 ) -> None:
-    for name, text in (("good.md", "Beans"), ("empty.md", ""), ("fine.md", "Peas")):
-        (tmp_path / name).write_text(text)
-    told = await sage("docs", "add", *(str(tmp_path / name) for name in ("good.md", "empty.md", "fine.md")))
+    content = {"good.md": b"Beans", "empty.md": b"", "latin1.txt": b"caf\xe9", "fine.md": b"Peas"}
+    for name, text in content.items():
+        (tmp_path / name).write_bytes(text)
+    told = await sage("docs", "add", *(str(tmp_path / name) for name in content))
     assert told.code == 1
-    assert [line for line in told.err.splitlines() if "empty.md" in line]
+    assert "empty.md: it is empty" in told.err
+    assert "latin1.txt: it is not text in UTF-8" in told.err
     assert {one["title"] for one in await sage.parsed("docs", "list")} == {"good.md", "fine.md"}
 
 

@@ -157,6 +157,7 @@ def export(
     *,
     conversation_id: ConversationId,
     file: Annotated[Path, typer.Argument(help="Where to write it; `-` for standard output.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before overwriting it.")] = False,
 ) -> None:
     """Write one conversation to a file, as JSON Lines.
 
@@ -164,7 +165,7 @@ def export(
 
     Example: sage conversations export 0193e2a4-7b1c-7c3a-9e58-0123456789ab garden.jsonl
     """
-    transfer.export_conversations(session_of(ctx), file, [conversation_id])
+    transfer.export_conversations(session_of(ctx), file, [conversation_id], yes=yes)
 
 
 def _head(output: Output, one: Conversation) -> None:

@@ -11,6 +11,13 @@ USAGE = 2
 NOT_THERE = 3
 INTERRUPTED = 130
 
+# What the contract says of a field, in the words of the commands.
+_PLAINER = {
+    "content: must be at least 1 bytes": "it is empty",
+    "conversation_id: must be a valid UUID": "that is no id: `sage conversations list` shows them",
+    "document_id: must be a valid UUID": "that is no id: `sage docs list` shows them",
+}
+
 
 def show(output: Output, error: SageError, address: str) -> int:
     """Tell about a failed call. The exit code."""
@@ -53,9 +60,16 @@ def show_turn(output: Output, event: TurnFailed) -> None:
 
 def line(error: SageError) -> str:
     """A failed call in one line."""
-    text = error.message
+    text = _plainer(error)
     for violation in error.field_violations:
-        if violation.description not in text:
+        if violation.description not in error.message:
             text += f"; {violation.field}: {violation.description}"
+    text = " ".join([text, *getattr(error, "__notes__", [])])
     known = (error.reason or error.code.name, f"request {error.request_id}" if error.request_id else "")
     return f"{text} ({', '.join(filter(None, known))})"
+
+
+def _plainer(error: SageError) -> str:
+    if error.metadata.get("cause") == "encoding":
+        return "it is not text in UTF-8"
+    return _PLAINER.get(error.message, error.message)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Annotated
 from uuid import UUID
@@ -18,6 +20,7 @@ from sage_client.cli.session import (
     session_of,
     text_given,
 )
+from sage_client.errors import NotFound
 from sage_client.models.memory import MemoryFilter, MemorySource
 
 app = typer.Typer(
@@ -83,7 +86,8 @@ def show(ctx: typer.Context, what: What, agent: Agent = "") -> None:
         if not session.output.document(memory):
             view.memory(session.output, memory)
         return
-    block = session.client.memory.blocks.get(what, agent=agent)
+    with _naming(what):
+        block = session.client.memory.blocks.get(what, agent=agent)
     if not session.output.document(block):
         view.block(session.output, block)
 
@@ -100,9 +104,13 @@ def search(
 ) -> None:
     """Search everything, by meaning and by words.
 
+    The score ranks the results of one search: how well meaning and words fit plus other evidence; it may be above 1.
+
     Example: sage memory search "what did Anna say about beans" --source message
     """
     session = session_of(ctx)
+    if not query.strip():
+        raise UsageProblemError("the query is empty")
     sources = [MemorySource(name) for name in source or ()]
     found = session.client.memory.search(
         query, sources=sources, tags=tag or (), agent=agent, top_k=limit, fully_consistent=True
@@ -159,7 +167,8 @@ def edit(
         _edit_memory(session, what, text)
         return
     blocks = session.client.memory.blocks
-    old = blocks.get(what, agent=agent)
+    with _naming(what):
+        old = blocks.get(what, agent=agent)
     value = edited(old.value) if text is None else text_given(text)
     new = blocks.update(what, agent=agent, value=value, etag=old.etag)
     if not session.output.document(new):
@@ -183,7 +192,8 @@ def history(
     session = session_of(ctx)
     if _is_id(label):
         raise UsageProblemError("archival memories keep no history: give a block's label, such as human")
-    revisions, more = first(session.client.memory.blocks.revisions(label, agent=agent), limit)
+    with _naming(label):
+        revisions, more = first(session.client.memory.blocks.revisions(label, agent=agent), limit)
     if session.output.document(revisions):
         return
     view.revisions(session.output, revisions)
@@ -223,7 +233,8 @@ def delete(ctx: typer.Context, *, what: What, agent: Agent = "", yes: Yes = Fals
             session.output.done("Deleted.")
         return
     confirm(f"Delete the block {what} and its history for good?", yes=yes)
-    count = session.client.memory.blocks.delete(what, agent=agent)
+    with _naming(what):
+        count = session.client.memory.blocks.delete(what, agent=agent)
     if not session.output.document({"deleted_revision_count": count}):
         session.output.done(f"Deleted the block {what}.")
 
@@ -234,6 +245,15 @@ def _edit_memory(session: Session, memory_id: str, text: str | None) -> None:
     written = session.client.memory.update(memory_id, text=value, etag=old.etag)
     if not session.output.document(written):
         session.output.done(f"Changed the memory {memory_id}.")
+
+
+@contextmanager
+def _naming(label: str) -> Iterator[None]:
+    try:
+        yield
+    except NotFound as error:
+        error.add_note(f"You asked for {label}: `sage memory list` shows what there is.")
+        raise
 
 
 def _is_id(what: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from sage_client.cli.session import Session, UsageProblemError, session_of
+from sage_client.cli.session import Session, UsageProblemError, confirm, session_of
 from sage_client.cli.texts import counted
 from sage_client.models.takeout import TakeoutCounts
 from sage_client.models.transfer import ExportChunk, ExportDone, ExportProgress, ImportProgress
@@ -20,6 +20,7 @@ def export_command(
     ctx: typer.Context,
     *,
     file: Annotated[Path, typer.Argument(help="Where to write it; `-` for standard output.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before overwriting it.")] = False,
 ) -> None:
     """Write everything of yours to a file, as JSON Lines.
 
@@ -36,6 +37,7 @@ def export_command(
             else:
                 _to_stdout(event)
         return
+    _confirm_overwriting(file, yes=yes)
     with _exporting(session) as show:
         counts = session.client.takeout.export_to(file, on_progress=show)
     if not session.output.document(counts):
@@ -50,6 +52,8 @@ def import_command(
     """Read a file that `export` wrote.
 
     What is there already is skipped, so it can be repeated. Agents' own threads come back as conversations.
+
+    Documents come back as archival memories, one for each of their chunks.
 
     Example: sage import maria.jsonl
     """
@@ -76,7 +80,13 @@ def import_command(
             session.output.note(f"Left as they are, although the file has another text: {labels}.")
 
 
-def export_conversations(session: Session, file: Path, ids: Sequence[str]) -> None:
+def _confirm_overwriting(file: Path, *, yes: bool) -> None:
+    """Ask before a file is replaced that is there already."""
+    if file.exists():
+        confirm(f"Overwrite {file}?", yes=yes)
+
+
+def export_conversations(session: Session, file: Path, ids: Sequence[str], *, yes: bool) -> None:
     """Write these conversations to a file or to standard output."""
     if str(file) == "-":
         for event in session.client.conversations.export(ids):
@@ -85,6 +95,7 @@ def export_conversations(session: Session, file: Path, ids: Sequence[str]) -> No
             else:
                 _to_stdout(event)
         return
+    _confirm_overwriting(file, yes=yes)
     with _exporting(session) as show:
         done = session.client.conversations.export_to(file, ids, on_progress=show)
     if not session.output.document(done):
