@@ -104,7 +104,7 @@ async def test_no_line_is_longer_than_the_terminal(
     assert not any("\x1b" in result.out + result.err for result in told)
 
 
-async def test_in_80_columns_ids_are_whole_and_long_texts_end_with_an_ellipsis(
+async def test_in_80_columns_ids_are_whole_and_long_texts_have_two_lines_and_an_ellipsis(
     sage: Cli, client: AsyncSageClient, tmp_path: Path
 ) -> None:
     thread = await fill(sage, client, tmp_path)
@@ -112,10 +112,11 @@ async def test_in_80_columns_ids_are_whole_and_long_texts_end_with_an_ellipsis(
     for family, command in (("memories", ("memory", "list")), (None, ("docs", "list"))):
         parsed = await sage.parsed(*command)
         table = await sage.ok(*command)
-        rows = [line for line in table.splitlines() if line[2:3] == ":"]
+        lines = table.splitlines()
+        rows = [number for number, line in enumerate(lines) if line[2:3] == ":"]
         assert len(rows) == len(parsed[family] if family else parsed)
         assert all(one["id"] in table for one in (parsed[family] if family else parsed))
-        assert all(row.endswith("…") for row in rows)
+        assert all(lines[row + 1].endswith("…") for row in rows)
 
 
 @pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])

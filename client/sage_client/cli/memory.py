@@ -104,7 +104,9 @@ def search(
 ) -> None:
     """Search everything, by meaning and by words.
 
-    The score ranks the results of one search: how well meaning and words fit plus other evidence; it may be above 1.
+    The score ranks the results of one search: how well meaning and words fit, plus other evidence.
+
+    It may be above 1.
 
     Example: sage memory search "what did Anna say about beans" --source message
     """

@@ -38,6 +38,8 @@ class Column:
 ID = Column("id", FAINT)
 WIDE = 100
 GAP = 2
+# Beside an id there is little room for a text.
+ROW_LINES = 2
 # An id is to be copied whole, and longer names leave no room for what comes after them.
 MOST = 36
 
@@ -82,7 +84,7 @@ class Output:
         self._raw(plain.line(value))
 
     def table(self, columns: Sequence[Column], rows: Iterable[Sequence[object]], empty: str) -> None:
-        """A table whose rows have one line each, or the note `empty`. The last column takes what is left."""
+        """A table, or the note `empty`. The last column takes what is left, on two lines if it needs them."""
         shown = [place for place, column in enumerate(columns) if self.wide or not column.wide_only]
         cells = [[one_line(str(row[place])) for place in shown] for row in rows]
         if not cells:
@@ -165,13 +167,31 @@ class Output:
 
     def _row(self, layout: Sequence[tuple[Column, int]], cells: Sequence[str], style: str = "") -> None:
         line = Text()
-        for (column, width), cell in zip(layout, cells, strict=True):
+        for (column, width), cell in zip(layout[:-1], cells[:-1], strict=True):
             text = Text(cell, style=style or column.style)
             text.truncate(width, overflow="ellipsis")
             text.align(column.justify, width)
             line.append_text(text).append(" " * GAP)
-        line.rstrip()
-        self._print(line)
+        column, width = layout[-1]
+        for number, part in enumerate(
+            self._folded(Text(cells[-1], style=style or column.style), line.cell_len)
+        ):
+            if number == 0:
+                part.align(column.justify, min(width, self.out.width - line.cell_len))
+            start = line.copy() if number == 0 else Text(" " * line.cell_len)
+            start.append_text(part)
+            start.rstrip()
+            self._print(start)
+
+    def _folded(self, text: Text, left: int) -> list[Text]:
+        """The text in as many lines as a row may have, each as wide as what is left."""
+        width = max(self.out.width - left, 10)
+        lines = list(text.wrap(self.out, width)) or [text]
+        if len(lines) > ROW_LINES:
+            del lines[ROW_LINES:]
+            lines[-1].append("…")
+            lines[-1].truncate(width, overflow="ellipsis")
+        return lines
 
     def _hanging(self, head: Text, value: str) -> None:
         left = head.cell_len
