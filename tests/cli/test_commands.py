@@ -92,6 +92,12 @@ async def test_documents_are_added_listed_and_removed(sage: Cli, tmp_path: Path)
     assert "no documents" in (await sage("docs", "list")).err
 
 
+async def test_a_document_comes_from_standard_input_with_a_title(sage: Cli) -> None:
+    assert (await sage("docs", "add", "-", typed="Beans")).code == 2
+    await sage.ok("docs", "add", "-", "--title", "Garden", typed="Beans are sown in May.")
+    assert [one["title"] for one in await sage.parsed("docs", "list")] == ["Garden"]
+
+
 async def test_conversations_are_made_shown_renamed_deleted_and_brought_back(
     sage: Cli, client: AsyncSageClient, tmp_path: Path
 ) -> None:

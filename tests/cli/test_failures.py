@@ -102,6 +102,7 @@ async def test_what_breaks_the_contract_is_refused_in_words_of_the_command_line(
         ("memory", "edit", "persona"),
         ("memory", "search", " "),
         ("docs", "add", "no-such-file.md"),
+        ("docs", "add", "."),
         ("docs", "rm", NOWHERE),
         ("agents", "update", "main"),
         ("erase", "maria"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,8 @@ from sage_client.cli.texts import counted, size, when
 from sage_client.errors import InvalidArgument, SageError
 from sage_client.models.documents import IngestDone, IngestEvent, IngestProgress
 
+STDIN = Path("-")
+
 app = typer.Typer(
     help="Documents that agents can search: text, Markdown, HTML and PDF.\n\n"
     "Example: sage docs add garden.pdf",
@@ -27,7 +30,8 @@ def add(
     ctx: typer.Context,
     *,
     files: Annotated[
-        list[Path], typer.Argument(help="Files to take in.", exists=True, dir_okay=False, readable=True)
+        list[Path],
+        typer.Argument(help="Files to take in; `-` for standard input."),
     ],
     title: Annotated[str, typer.Option(help="Default: the file's name.", show_default=False)] = "",
     tag: Annotated[list[str] | None, typer.Option("--tag", help="A tag; may be repeated.")] = None,
@@ -40,8 +44,7 @@ def add(
     Example: sage docs add notes/*.md --tag garden
     """
     session = session_of(ctx)
-    if title and len(files) > 1:
-        raise UsageProblemError("--title is for one file")
+    _check(files, title)
     added: list[tuple[Path, IngestDone]] = []
     refused: list[tuple[Path, SageError]] = []
     with session.output.progress() as progress:
@@ -123,15 +126,27 @@ def remove(
         session.output.done(f"Removed {counted(len(ids), 'document')} with {counted(chunks, 'chunk')}.")
 
 
+def _check(files: list[Path], title: str) -> None:
+    if title and len(files) > 1:
+        raise UsageProblemError("--title is for one file")
+    if STDIN in files and not title:
+        raise UsageProblemError("give --title: standard input has no name")
+    for file in files:
+        if file.is_dir():
+            raise UsageProblemError(f"{file} is a folder: name its files, as in {file / '*.md'}")
+        if file != STDIN and not file.exists():
+            raise UsageProblemError(f"{file}: there is no such file")
+
+
 def _add(
     session: Session, progress: Progress, file: Path, *, title: str, tags: list[str], agent: str
 ) -> IngestDone:
     task = progress.add_task(file.name, total=None)
     done = session.client.memory.documents.add(
-        file,
+        sys.stdin.buffer.read() if file == STDIN else file,
         title=title,
         # The whole path: two files of one name are two documents.
-        external_id=str(file.resolve()),
+        external_id="" if file == STDIN else str(file.resolve()),
         tags=tags,
         agent=agent,
         on_event=lambda event: _show(progress, task, event),

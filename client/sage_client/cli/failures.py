@@ -41,7 +41,7 @@ def show(output: Output, error: SageError, address: str) -> int:
 
 def _absence(error: SageError, address: str) -> str:
     if "WRONG_VERSION_NUMBER" in error.message:
-        return f"what listens at {address} speaks no TLS. Leave out --tls and --tls-ca, or SAGE_CLIENT_TLS..."
+        return f"what listens at {address} speaks no TLS. Leave out --tls, --tls-ca and SAGE_CLIENT_TLS."
     if "CERTIFICATE_VERIFY_FAILED" in error.message:
         return (
             f"the certificate of what listens at {address} is not trusted. Give its authority with --tls-ca."
