@@ -69,7 +69,7 @@ def test_everything_that_the_server_says_is_in_the_error() -> None:
 
 def test_a_request_that_grpc_itself_refuses_has_the_reason_of_one_that_sage_refuses() -> None:
     said = "SERVER: Received message larger than max (104857600 vs. 38797312)"
-    error = error_from(rpc_error(grpc.StatusCode.RESOURCE_EXHAUSTED, said))
+    error = error_from(rpc_error(grpc.StatusCode.RESOURCE_EXHAUSTED, said), "localhost:1")
     assert type(error) is sage_client.ResourceExhausted
     assert error.reason == "REQUEST_TOO_LARGE"
 
