@@ -118,11 +118,12 @@ async def test_a_document_that_another_has_stored_meanwhile_is_sealed_for_its_ro
         store = PostgresDocumentStore(database, keys)
         with monkeypatch.context() as patch:
             patch.setattr(asyncio, "to_thread", threads.run)
-            oak, elm = (
-                asyncio.create_task(store.accept(user_id, document(text), None, server.clock.now()))
-                for text in ("oak", "elm")
-            )
-            await threads.asked(2)
+            accepting = []
+            for text in ("oak", "elm"):
+                accept = store.accept(user_id, document(text), None, server.clock.now())
+                accepting.append(asyncio.create_task(accept))
+                await threads.asked(len(accepting))
+            oak, elm = accepting
             threads.waiting[0].set()
             first = await oak
             threads.waiting[1].set()
