@@ -775,7 +775,9 @@ class ScoreEvidence(_message.Message):
     author: _builtins.float
     """0.4 if the query names exactly one known author and the message is theirs, else 0."""
     date: _builtins.float
-    """0.3 if the query names a date, month or year in which the message was said, else 0."""
+    """0.3 if the query names a date, month or year in which the message was said, else 0. A query that names
+    more than 12 of them names none in particular.
+    """
     session: _builtins.float
     """0.6 times the best hybrid score in the same session."""
     matched_author: _builtins.str
