@@ -56,7 +56,7 @@ _CHATTER = _any(
     r"what(?:'s| is) up\W*$",
     r"(?:that|this|it)(?:'s| is| was) (?:not |so |very )?"
     r"(?:wrong|right|true|false|correct|good|great|nice|bad|fine|cool|funny|ok|okay)\W*$",
-    r"(?:you(?:'re| are)|i (?:really )?(?:like|love|hate) you)\b",
+    r"(?:you(?:'re| are)(?: so| very| really| not)? \w+|i (?:really )?(?:like|love|hate) you)\W*$",
 )
 _ABOUT_MODEL = _any(
     r".*\b(?:who|what) are you\b",
@@ -74,7 +74,7 @@ _OVERVIEW = _any(
     r"who am i\W*$",
 )
 _FORGET = _any(
-    r"(?:(?:can|could|will|would) you )?(?:please )?(?:forget|unlearn)\b",
+    r"(?:(?:can|could|will|would) you )?(?:please )?(?:forget|unlearn)\b(?!-)",
     r"(?:(?:can|could|will|would) you )?(?:please )?(?:delete|erase|remove|clear|wipe|undo)"
     r" (?:that|this|it|everything|all|what|my|me|the (?:last|memory|memories|note))\b",
     r"(?:bitte )?(?:vergiss|l(?:ö|oe)sche?)\b(?! nicht)",
